@@ -1,0 +1,35 @@
+# The two commands: `make run` and `make test`. Each does all set-up by itself.
+BUILD ?= build
+CMAKE_FLAGS ?=
+JOBS ?= $(shell nproc)
+
+.PHONY: all run test configure format lint asan tsan clean
+
+all: configure
+	@cmake --build $(BUILD) -j $(JOBS)
+
+configure:
+	@tools/install-tools.sh
+	@[ -e $(BUILD)/CMakeCache.txt ] || cmake -S . -B $(BUILD) $(CMAKE_FLAGS)
+
+run: all
+	@$(BUILD)/bin/guanaco run --expert-cache 8MiB -n 128 -p "Elizabeth had hardly time to"
+
+test: all
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+lint: configure
+	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+	@git ls-files 'src/*.c' 'cli/*.c' | xargs clang-tidy --quiet -p $(BUILD)
+
+asan:
+	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS="-DGUANACO_SANITIZE=address,undefined -DGUANACO_TESTS=sanitizer"
+
+tsan:
+	@$(MAKE) test BUILD=build-tsan CMAKE_FLAGS="-DGUANACO_SANITIZE=thread -DGUANACO_TESTS=sanitizer"
+
+clean:
+	@rm -rf build build-asan build-tsan

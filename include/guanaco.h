@@ -1,0 +1,62 @@
+// Guanaco's public C interface: what a program that loads the plugin can ask of it.
+//
+// The plugin (libguanaco.so) is loaded by ggml, not linked. A program reaches these functions through ggml's own
+// ggml_backend_reg_get_proc_address(), with the function's name, on the registry "GUANACO":
+//
+//     ggml_backend_reg_t  reg  = ggml_backend_load("libguanaco.so");
+//     guanaco_stats_fn    read = (guanaco_stats_fn)ggml_backend_reg_get_proc_address(reg, "guanaco_stats");
+//
+// Programs that know nothing of this header stream all the same.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A snapshot of the counters of this process, all models together. Every counter only grows, until reset.
+struct guanaco_stats {
+    uint64_t size;  // set by the caller to sizeof(struct guanaco_stats): lets later versions add counters
+
+    uint64_t streamed_layers;   // MoE layers whose experts are streamed
+    uint64_t resident_tensors;  // expert tensors that did not come from a mapped file and stay in memory
+    uint64_t expert_bytes;      // bytes of all streamed experts, on disk
+    uint64_t dense_bytes;       // bytes of dense weights copied to anonymous memory, locked, or left mapped
+    uint64_t slots;             // expert slots in memory
+    uint64_t slot_bytes;        // bytes of these slots
+    uint64_t staging_bytes;     // bytes of the staging slots
+
+    uint64_t events;        // (layer, step) pairs computed
+    uint64_t hits, misses;  // experts looked up, once per event
+    uint64_t inserts;       // misses that were given a slot
+    uint64_t evictions;
+    uint64_t staged;        // misses that went through staging, computed and dropped
+    uint64_t reads;         // read requests completed
+    uint64_t read_bytes;    // bytes read for experts
+    uint64_t failures;      // graphs that ended in an error
+
+    uint64_t io_wait_ns;  // time the graph thread waited for reads
+    uint64_t compute_ns;  // time in expert matrix products and activations
+    uint64_t total_ns;    // time in all of our graph computations
+};
+
+// Fills *stats. Any thread, any time. Returns 0, or -1 when stats->size is not a known size.
+typedef int (*guanaco_stats_fn)(struct guanaco_stats *stats);
+
+// Returns a line such as "io_uring, O_DIRECT, lru, 212 slots of 2.9 MiB, dense copied", or why nothing is streamed. The text
+// is the plugin's and is valid until the next call. Any thread.
+typedef const char *(*guanaco_mode_fn)(void);
+
+// Gives the plugin's CPU work the thread pool of the caller's context, so that two pools do not fight over the cores. Graph
+// computations must not overlap with other uses of the pool. NULL takes it back. Call between decodes.
+struct ggml_threadpool;
+typedef void (*guanaco_threadpool_fn)(struct ggml_threadpool *pool);
+
+// Returns why the last graph failed, "" if none has. Valid until the next failure. Call after a failed decode.
+typedef const char *(*guanaco_last_error_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
