@@ -53,7 +53,7 @@ void     gn_cache_end(struct gn_cache *cache);
 // region of `bytes` bytes.
 uint32_t gn_cache_slots(const struct gn_cache *cache);
 uint64_t gn_cache_bytes(const struct gn_cache *cache);
-uint64_t gn_cache_slot_offset(const struct gn_cache *cache, uint32_t slot);  // multiple of the smallest slot_bytes' power of 2
+uint64_t gn_cache_slot_offset(const struct gn_cache *cache, uint32_t slot);
 uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot);
 
 struct gn_cache_totals {

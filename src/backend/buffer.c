@@ -1,0 +1,361 @@
+// The buffer type that expert tensors are loaded into. The loader hands over addresses in its file mapping; we note which
+// file and where, and touch nothing. Addresses of the buffer are reserved, never filled, unless a tensor comes from elsewhere.
+//
+// The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
+#include "backend/backend.h"
+#include "config/log.h"
+#include "config/memory.h"
+#include "exec/budget.h"
+#include "model/dense.h"
+#include "model/mapping.h"
+#include "stats/stats.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct weight_list {
+    struct gn_weight weight;
+    struct weight_list *next;
+};
+
+struct buffer {
+    uint8_t *base;
+    size_t size;
+    struct gn_stream *stream;     // once it holds a streamed weight
+    struct gn_mapped_file *files; // [n_files]
+    uint32_t n_files;
+    struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
+    struct weight_list *weights;
+    bool protected_dense;
+    uint64_t dense_bytes;
+    struct buffer *next; // in the list of buffers with a stream
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct buffer *buffers;
+
+static const char *type_name(ggml_backend_buffer_type_t type) {
+    (void)type;
+    return GN_NAME;
+}
+
+static size_t type_alignment(ggml_backend_buffer_type_t type) {
+    (void)type;
+    return 64;
+}
+
+// False, so that no other backend ever reads expert weights behind our back.
+static bool type_is_host(ggml_backend_buffer_type_t type) {
+    (void)type;
+    return false;
+}
+
+static void buffer_free(ggml_backend_buffer_t handle) {
+    struct buffer *buffer = handle->context;
+    pthread_mutex_lock(&list_lock);
+    for (struct buffer **at = &buffers; *at; at = &(*at)->next) {
+        if (*at == buffer) {
+            *at = buffer->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&list_lock);
+    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->dense_bytes);
+    gn_stream_close(buffer->stream);
+    while (buffer->weights) {
+        struct weight_list *next = buffer->weights->next;
+        free(buffer->weights);
+        buffer->weights = next;
+    }
+    munmap(buffer->base, buffer->size);
+    free(buffer->files);
+    free(buffer);
+}
+
+static void *buffer_base(ggml_backend_buffer_t handle) { return ((struct buffer *)handle->context)->base; }
+
+// Opens the file behind a mapping: by its name, or, when that now names another file or none, through the descriptor that
+// the loader still holds.
+static int open_mapped(const struct gn_mapping *mapping, bool direct, struct gn_file **file) {
+    int failed = gn_file_open(mapping->path, direct, 0, mapping->ino, file);
+    if (!failed) {
+        return 0;
+    }
+    for (int fd = 3; fd < 4096; fd++) {
+        struct stat status;
+        if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_ino == mapping->ino &&
+            !gn_file_reopen(fd, mapping->path, direct, file)) {
+            return 0;
+        }
+    }
+    return failed;
+}
+
+static struct gn_file *file_of(struct buffer *buffer, const struct gn_mapping *mapping, bool direct) {
+    uint8_t *base = (uint8_t *)mapping->start - mapping->offset;
+    for (uint32_t f = 0; f < buffer->n_files; f++) {
+        if (buffer->files[f].ino == mapping->ino && buffer->files[f].base == base) {
+            return buffer->files[f].file;
+        }
+    }
+    struct gn_mapped_file *grown = realloc(buffer->files, (buffer->n_files + 1) * sizeof *grown);
+    if (!grown) {
+        return NULL;
+    }
+    buffer->files = grown;
+    struct gn_file *file;
+    int failed = open_mapped(mapping, direct, &file);
+    if (failed) {
+        gn_warn("cannot open %s again (%s)", mapping->path, strerror(-failed));
+        return NULL;
+    }
+    buffer->files[buffer->n_files++] = (struct gn_mapped_file){.file = file, .ino = mapping->ino, .base = base};
+    return file;
+}
+
+static bool find_mapping(struct buffer *buffer, const void *data, size_t size) {
+    uintptr_t begin = (uintptr_t)data;
+    if (begin >= buffer->last.start && begin + size <= buffer->last.end) {
+        return true;
+    }
+    return gn_mapping_find(data, &buffer->last) && begin + size <= buffer->last.end;
+}
+
+static struct gn_stream *stream_of(struct buffer *buffer) {
+    if (!buffer->stream) {
+        buffer->stream = gn_stream_open();
+        pthread_mutex_lock(&list_lock);
+        buffer->next = buffers;
+        buffers = buffer;
+        pthread_mutex_unlock(&list_lock);
+    }
+    return buffer->stream;
+}
+
+// Notes where a tensor's experts are on disk. False: it cannot be streamed.
+static bool note_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t size) {
+    if (tensor->ne[2] < 2 || tensor->ne[3] != 1 || !ggml_is_contiguous(tensor) || size != ggml_nbytes(tensor) ||
+        !find_mapping(buffer, data, size)) {
+        return false;
+    }
+    struct gn_knobs knobs;
+    gn_knobs_default(&knobs);
+    char why[256];
+    (void)gn_knobs_from_environment(&knobs, why, sizeof why); // nonsense is reported when the plugin is loaded
+    struct gn_stream *stream = stream_of(buffer);
+    struct gn_file *file = stream ? file_of(buffer, &buffer->last, knobs.value[GN_DIRECT]) : NULL;
+    struct weight_list *weight = calloc(1, sizeof *weight);
+    if (!file || !weight || stream->started) {
+        free(weight);
+        return false;
+    }
+    uint64_t offset = buffer->last.offset + ((uintptr_t)data - buffer->last.start);
+    int failed = gn_expert_map_add(&stream->map, tensor->name, (uint32_t)tensor->ne[2], file, offset, tensor->nb[2],
+                                   &weight->weight.layer, &weight->weight.slice);
+    if (failed) {
+        snprintf(stream->error, sizeof stream->error, "%s does not fit into %s: the file is damaged", tensor->name,
+                 gn_file_path(file));
+        free(weight);
+        return false;
+    }
+    weight->weight.stream = stream;
+    weight->next = buffer->weights;
+    buffer->weights = weight;
+    tensor->extra = &weight->weight;
+    return true;
+}
+
+static void buffer_set(ggml_backend_buffer_t handle, struct ggml_tensor *tensor, const void *data, size_t offset,
+                       size_t size) {
+    struct buffer *buffer = handle->context;
+    bool weight = handle->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+    if (weight && offset == 0 && note_weight(buffer, tensor, data, size)) {
+        return;
+    }
+    if (weight && offset == 0) {
+        gn_count(resident_tensors, 1);
+        gn_warn("%s does not come from a mapped file: it stays in memory, whole", tensor->name);
+    }
+    memcpy((uint8_t *)tensor->data + offset, data, size);
+}
+
+static void buffer_get(ggml_backend_buffer_t handle, const struct ggml_tensor *tensor, void *data, size_t offset,
+                       size_t size) {
+    (void)handle;
+    const struct gn_weight *weight = gn_streamed_weight(tensor);
+    if (!weight) {
+        memcpy(data, (const uint8_t *)tensor->data + offset, size);
+        return;
+    }
+    const struct gn_slice *slice = &weight->layer->slices[weight->slice];
+    int failed = gn_file_read(slice->file, slice->offset + offset, size, data);
+    if (failed) {
+        // The caller cannot be told: whatever it does with these bytes, this model computes nothing any more.
+        memset(data, 0, size);
+        snprintf(weight->stream->error, sizeof weight->stream->error, "cannot read %s from %s: %s", slice->tensor,
+                 gn_file_path(slice->file), strerror(-failed));
+        gn_fail("%s", weight->stream->error);
+    }
+}
+
+static void buffer_memset(ggml_backend_buffer_t handle, struct ggml_tensor *tensor, uint8_t value, size_t offset,
+                          size_t size) {
+    (void)handle;
+    memset((uint8_t *)tensor->data + offset, value, size);
+}
+
+static void buffer_clear(ggml_backend_buffer_t handle, uint8_t value) {
+    struct buffer *buffer = handle->context;
+    if (value != 0) { // fresh memory is zero as it is; touching it would take it
+        memset(buffer->base, value, buffer->size);
+    } else if (madvise(buffer->base, buffer->size, MADV_DONTNEED)) {
+        memset(buffer->base, 0, buffer->size);
+    }
+}
+
+static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size) {
+    static const struct ggml_backend_buffer_i interface = {
+        .free_buffer = buffer_free,
+        .get_base = buffer_base,
+        .memset_tensor = buffer_memset,
+        .set_tensor = buffer_set,
+        .get_tensor = buffer_get,
+        .clear = buffer_clear,
+    };
+    struct buffer *buffer = calloc(1, sizeof *buffer);
+    if (!buffer) {
+        return NULL;
+    }
+    buffer->size = (size + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
+    buffer->size = buffer->size ? buffer->size : GN_BLOCK;
+    void *base = mmap(NULL, buffer->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+        free(buffer);
+        return NULL;
+    }
+    buffer->base = base;
+    return ggml_backend_buffer_init(type, interface, buffer, size);
+}
+
+ggml_backend_buffer_type_t gn_buffer_type(ggml_backend_dev_t device) {
+    static struct ggml_backend_buffer_type type = {
+        .iface =
+            {
+                .get_name = type_name,
+                .alloc_buffer = type_alloc,
+                .get_alignment = type_alignment,
+                .is_host = type_is_host,
+            },
+    };
+    if (device) {
+        type.device = device;
+    }
+    return &type;
+}
+
+bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer) { return buffer->buft == gn_buffer_type(NULL); }
+
+const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
+    const struct ggml_tensor *base = tensor->view_src ? tensor->view_src : tensor;
+    return base->buffer && gn_is_our_buffer(base->buffer) ? base->extra : NULL;
+}
+
+// Whether our interposer kept the loader from touching the whole mapping.
+static bool interposed(void) {
+    int (*active)(void);
+    *(void **)&active = dlsym(RTLD_DEFAULT, "guanaco_preload_active");
+    return active && active();
+}
+
+// What may go to a copy of the dense weights: all but what the program and the least staging need.
+static uint64_t room_for_dense(const struct buffer *buffer, const struct gn_knobs *knobs) {
+    uint64_t ram = knobs->given[GN_RAM] ? (uint64_t)knobs->value[GN_RAM] : gn_memory_available() / 4 * 3;
+    uint64_t taken = knobs->given[GN_RESERVE] ? (uint64_t)knobs->value[GN_RESERVE] : gn_resident_bytes();
+    taken += GN_LEAST_STAGING * gn_expert_map_largest_slot(&buffer->stream->map);
+    return ram > taken ? ram - taken : 0;
+}
+
+static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
+    static const char *const names[] = {"automatic", "copied", "locked", "mapped"};
+    struct gn_dense_result result;
+    int failed =
+        gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map, (enum gn_dense_mode)knobs->value[GN_DENSE],
+                         room_for_dense(buffer, knobs), !interposed(), &result);
+    if (failed) {
+        gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
+        return failed;
+    }
+    buffer->dense_bytes = result.bytes;
+    buffer->stream->dense_bytes = result.bytes;
+    buffer->stream->dense = names[result.mode];
+    gn_count(dense_bytes, result.bytes);
+    if (result.note[0]) {
+        gn_info("%s", result.note);
+    }
+    if (result.failed_advice > 0) {
+        gn_warn("the kernel refused %u advice calls on the model's mapping", result.failed_advice);
+    }
+    return 0;
+}
+
+static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
+    struct gn_stream *stream = buffer->stream;
+    if (stream->error[0] && !stream->started) {
+        gn_fail("%s", stream->error);
+        return -EINVAL;
+    }
+    if (buffer->protected_dense || stream->map.n_layers == 0) {
+        return 0;
+    }
+    gn_expert_map_finish(&stream->map);
+    if (gn_stream_check(stream, knobs)) {
+        gn_fail("%s", stream->error);
+        stream->error[0] = '\0';
+        return -ENOSPC;
+    }
+    int failed = protect_dense(buffer, knobs);
+    buffer->protected_dense = !failed;
+    return failed;
+}
+
+int gn_start_streams(const struct gn_knobs *knobs) {
+    int failed = 0;
+    pthread_mutex_lock(&list_lock);
+    for (struct buffer *buffer = buffers; buffer && !failed; buffer = buffer->next) {
+        pthread_mutex_lock(&buffer->stream->lock);
+        failed = start_buffer(buffer, knobs);
+        pthread_mutex_unlock(&buffer->stream->lock);
+    }
+    pthread_mutex_unlock(&list_lock);
+    return failed;
+}
+
+int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (stream->started) {
+        return 0;
+    }
+    int failed = gn_stream_start(stream, knobs);
+    if (failed) {
+        gn_fail("%s", stream->error);
+    }
+    return failed;
+}
+
+void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) {
+    snprintf(text, size, "nothing is streamed: no model with routed experts in mapped files is loaded");
+    pthread_mutex_lock(&list_lock);
+    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
+        struct gn_stream *stream = buffer->stream;
+        pthread_mutex_lock(&stream->lock);
+        if (stream->map.n_layers > 0 && buffer->protected_dense && gn_ready_stream(stream, knobs) == 0) {
+            gn_stream_describe(stream, text, size);
+        }
+        pthread_mutex_unlock(&stream->lock);
+    }
+    pthread_mutex_unlock(&list_lock);
+}

@@ -1,0 +1,252 @@
+// Runs the graphs that ggml hands us: a MoE layer's products and what lies between them, expert by expert as they arrive, and
+// anything else node by node through the CPU backend.
+//
+// The rows of a batch are sorted by expert. For a group of experts that are in memory, their rows of every input are gathered
+// into compact arrays; each product becomes one ggml_mul_mat_id of one expert over its rows, each operation between products
+// one operation over the rows of the whole group; the results are scattered to where ggml expects them. With that, decode and
+// prefill are the same code, a layer needs no more memory than one expert and its rows, and the results have stock's bits: the
+// same kernels see the same rows.
+#include "backend/moe_run.h"
+
+#include "config/log.h"
+#include "exec/fetch.h"
+#include "stats/stats.h"
+
+#include "ggml-cpu.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READY_AT_ONCE 64u
+#define GROUP_BYTES ((size_t)8 << 20) // compact rows of one group, unless a single expert needs more
+
+struct gn_compute {
+    const struct gn_knobs *knobs;
+    ggml_backend_t cpu;
+    ggml_backend_reg_t cpu_registry;
+    int n_threads;
+    struct ggml_threadpool *own_pool;
+    struct ggml_threadpool *used_pool;
+    ggml_abort_callback abort;
+    void *abort_context;
+    struct gn_moe_run run;
+    struct gn_scratch scratch;
+};
+
+static _Atomic(struct ggml_threadpool *) shared_pool;
+
+void gn_compute_share_pool(struct ggml_threadpool *pool) { atomic_store(&shared_pool, pool); }
+
+struct gn_compute *gn_compute_open(const struct gn_knobs *knobs) {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    struct gn_compute *compute = device ? calloc(1, sizeof *compute) : NULL;
+    if (!compute) {
+        return NULL;
+    }
+    compute->knobs = knobs;
+    compute->cpu = ggml_backend_dev_init(device, NULL);
+    compute->cpu_registry = ggml_backend_dev_backend_reg(device);
+    if (!compute->cpu) {
+        free(compute);
+        return NULL;
+    }
+    return compute;
+}
+
+static void *cpu_function(const struct gn_compute *compute, const char *name) {
+    return ggml_backend_reg_get_proc_address(compute->cpu_registry, name);
+}
+
+static void use_pool(struct gn_compute *compute, struct ggml_threadpool *pool) {
+    void (*set)(ggml_backend_t, ggml_threadpool_t);
+    *(void **)&set = cpu_function(compute, "ggml_backend_cpu_set_threadpool");
+    if (set && pool != compute->used_pool) {
+        set(compute->cpu, pool);
+        compute->used_pool = pool;
+    }
+}
+
+static void free_own_pool(struct gn_compute *compute) {
+    if (compute->own_pool) {
+        void (*destroy)(struct ggml_threadpool *);
+        *(void **)&destroy = cpu_function(compute, "ggml_threadpool_free");
+        use_pool(compute, NULL);
+        destroy(compute->own_pool);
+        compute->own_pool = NULL;
+    }
+}
+
+void gn_compute_close(struct gn_compute *compute) {
+    if (compute) {
+        free_own_pool(compute);
+        ggml_backend_free(compute->cpu);
+        gn_scratch_free(&compute->scratch);
+        free(compute);
+    }
+}
+
+void gn_compute_set_threads(struct gn_compute *compute, int n_threads) {
+    if (n_threads == compute->n_threads) {
+        return;
+    }
+    free_own_pool(compute);
+    compute->n_threads = n_threads;
+    ggml_backend_set_n_threads_t set;
+    *(void **)&set = cpu_function(compute, "ggml_backend_set_n_threads");
+    if (set) {
+        set(compute->cpu, n_threads);
+    }
+}
+
+void gn_compute_set_abort(struct gn_compute *compute, ggml_abort_callback callback, void *context) {
+    compute->abort = callback;
+    compute->abort_context = context;
+    ggml_backend_set_abort_callback_t set;
+    *(void **)&set = cpu_function(compute, "ggml_backend_set_abort_callback");
+    if (set) {
+        set(compute->cpu, callback, context);
+    }
+}
+
+// Uses the program's pool, or one of our own that sleeps as soon as it has nothing to do: without any, ggml would start new
+// threads for every graph.
+static void choose_pool(struct gn_compute *compute) {
+    struct ggml_threadpool *pool = atomic_load(&shared_pool);
+    if (pool || compute->n_threads < 2) {
+        use_pool(compute, pool);
+        return;
+    }
+    if (!compute->own_pool) {
+        struct ggml_threadpool *(*create)(struct ggml_threadpool_params *);
+        *(void **)&create = cpu_function(compute, "ggml_threadpool_new");
+        struct ggml_threadpool_params params = ggml_threadpool_params_default(compute->n_threads);
+        params.poll = 0;
+        compute->own_pool = create ? create(&params) : NULL;
+    }
+    use_pool(compute, compute->own_pool);
+}
+
+// Runs one node as it is.
+static enum ggml_status run_node(struct gn_compute *compute, struct ggml_tensor *node) {
+    struct ggml_cgraph *graph = gn_scratch_graph(&compute->scratch, 1);
+    if (!graph) {
+        gn_fail("no memory for a graph");
+        return GGML_STATUS_ALLOC_FAILED;
+    }
+    ggml_graph_add_node(graph, node);
+    return ggml_backend_graph_compute(compute->cpu, graph);
+}
+
+// Computes ready[0 … n-1], whose rows fit into the scratch memory together.
+static enum ggml_status compute_group(struct gn_compute *compute, const struct gn_ready *ready, uint32_t n) {
+    struct gn_moe_run *run = &compute->run;
+    struct ggml_cgraph *graph = gn_moe_run_build(run, &compute->scratch, ready, n);
+    if (!graph) {
+        gn_fail("no memory to compute a MoE layer");
+        return GGML_STATUS_ALLOC_FAILED;
+    }
+    uint64_t start = gn_now_ns();
+    enum ggml_status status = ggml_backend_graph_compute(compute->cpu, graph);
+    gn_count(compute_ns, gn_now_ns() - start);
+    if (status == GGML_STATUS_SUCCESS) {
+        gn_moe_run_scatter(run, &compute->scratch, ready, n);
+    }
+    return status;
+}
+
+// Computes ready experts in as few groups as the scratch memory's limit makes.
+static enum ggml_status compute_ready(struct gn_compute *compute, const struct gn_ready *ready, uint32_t n) {
+    const struct gn_moe_run *run = &compute->run;
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+    for (uint32_t i = 0; i < n && status == GGML_STATUS_SUCCESS;) {
+        uint32_t first = i;
+        size_t rows = 0;
+        do {
+            rows += gn_moe_run_rows(run, ready[i++].index);
+        } while (i < n && (rows + gn_moe_run_rows(run, ready[i].index)) * run->row_bytes <= GROUP_BYTES);
+        if (compute->abort && compute->abort(compute->abort_context)) {
+            return GGML_STATUS_ABORTED;
+        }
+        status = compute_group(compute, ready + first, i - first);
+    }
+    return status;
+}
+
+static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *stream) {
+    struct gn_moe_run *run = &compute->run;
+    bool warm_up = run->n_used >= run->layer->n_experts; // llama.cpp's warm-up uses every expert once
+    struct gn_fetch_request request = {
+        .layer = run->layer,
+        .experts = run->experts,
+        .n = run->n_experts,
+        .slices = run->slices,
+        .prefill = run->n_tokens >= compute->knobs->value[GN_PREFILL_TOKENS] || warm_up,
+    };
+    struct gn_ready ready[READY_AT_ONCE];
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+    gn_fetch_begin(stream, &request);
+    while (status == GGML_STATUS_SUCCESS) {
+        int n = gn_fetch_next(stream, ready, READY_AT_ONCE);
+        if (n == 0) {
+            break;
+        }
+        if (n < 0) {
+            gn_fail("%s", stream->error);
+            status = GGML_STATUS_FAILED;
+            break;
+        }
+        status = compute_ready(compute, ready, (uint32_t)n);
+        gn_fetch_release(stream, ready, (uint32_t)n);
+    }
+    gn_fetch_end(stream);
+    return status;
+}
+
+// Computes what has been collected in the run, if anything.
+static enum ggml_status flush(struct gn_compute *compute) {
+    struct gn_moe_run *run = &compute->run;
+    if (run->n_nodes == 0) {
+        return GGML_STATUS_SUCCESS;
+    }
+    struct gn_stream *stream = run->stream;
+    enum ggml_status status = GGML_STATUS_FAILED;
+    pthread_mutex_lock(&stream->lock);
+    if (!gn_ready_stream(stream, compute->knobs)) {
+        int failed = gn_moe_run_sort(run, &compute->scratch);
+        if (failed) {
+            gn_fail("%s", run->error);
+        } else {
+            status = run_event(compute, stream);
+        }
+    }
+    pthread_mutex_unlock(&stream->lock);
+    gn_moe_run_clear(run);
+    return status;
+}
+
+static enum ggml_status run_graph(struct gn_compute *compute, struct ggml_cgraph *graph) {
+    struct gn_moe_run *run = &compute->run;
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+    int n = ggml_graph_n_nodes(graph);
+    for (int i = 0; i < n && status == GGML_STATUS_SUCCESS; i++) {
+        struct ggml_tensor *node = ggml_graph_node(graph, i);
+        if (gn_is_view(node) || ggml_is_empty(node) || gn_moe_run_add(run, node)) {
+            continue;
+        }
+        status = flush(compute);
+        if (status == GGML_STATUS_SUCCESS && !gn_moe_run_add(run, node)) {
+            status = run_node(compute, node);
+        }
+    }
+    return status == GGML_STATUS_SUCCESS ? flush(compute) : status;
+}
+
+enum ggml_status gn_compute_graph(struct gn_compute *compute, struct ggml_cgraph *graph) {
+    uint64_t start = gn_now_ns();
+    choose_pool(compute);
+    gn_moe_run_clear(&compute->run);
+    enum ggml_status status = run_graph(compute, graph);
+    gn_count(total_ns, gn_now_ns() - start);
+    return status;
+}

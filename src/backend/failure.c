@@ -1,0 +1,23 @@
+#include "backend/backend.h"
+#include "config/log.h"
+#include "stats/stats.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char last[512];
+
+void gn_fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&lock);
+    vsnprintf(last, sizeof last, format, args);
+    gn_error("%s", last);
+    pthread_mutex_unlock(&lock);
+    va_end(args);
+    gn_count(failures, 1);
+}
+
+const char *gn_last_failure(void) { return last; }

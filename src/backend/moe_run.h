@@ -1,0 +1,83 @@
+// A MoE layer as it stands in a graph: products with one layer's expert weights, all routed by the same ids, and the row-wise
+// operations between them. Collected node by node, then built anew for each group of experts over compact rows.
+//
+//     gn_moe_run_add() …        collect nodes, until one does not belong
+//     gn_moe_run_sort()         which rows belong to which expert
+//     for each group of experts: gn_moe_run_build(), compute, gn_moe_run_scatter()
+//     gn_moe_run_clear()
+//
+// A row is one (token, k-th choice) pair. Compact arrays hold the rows of a group's experts one after another: [ne0, 1, rows].
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/scratch.h"
+#include "exec/fetch.h"
+
+#define GN_RUN_NODES 24
+#define GN_RUN_INPUTS 12
+
+// Where a node's operand comes from.
+enum gn_operand_kind {
+    GN_OPERAND_NONE,
+    GN_OPERAND_NODE,   // an earlier node's rows, perhaps a column range of them
+    GN_OPERAND_INPUT,  // rows from outside, gathered
+    GN_OPERAND_WHOLE,  // passed as it is: a bias matrix, a vector
+    GN_OPERAND_IDS,    // the expert of each row
+    GN_OPERAND_WEIGHT, // expert weights
+};
+
+struct gn_operand {
+    enum gn_operand_kind kind;
+    uint8_t index;           // of the node or input
+    size_t column;           // byte offset in a row
+    struct ggml_tensor *tensor;
+};
+
+struct gn_run_node {
+    struct ggml_tensor *tensor;
+    struct gn_operand operand[3];
+    bool scatter; // no later node of the run lies on its memory
+    float *rows;  // compact
+};
+
+struct gn_run_input {
+    struct ggml_tensor *tensor; // [ne0, n_used or 1, n_tokens]
+    const uint8_t *data;        // its bytes, or a copy of them where a result lies on them
+    float *rows;
+};
+
+struct gn_moe_run {
+    struct gn_stream *stream;
+    const struct gn_layer *layer;
+    const struct ggml_tensor *ids; // [n_used, n_tokens]
+    int64_t n_used, n_tokens;
+    uint32_t slices; // bit s: slice s is used
+    struct gn_run_node nodes[GN_RUN_NODES];
+    uint32_t n_nodes;
+    struct gn_run_input inputs[GN_RUN_INPUTS];
+    uint32_t n_inputs;
+    size_t row_bytes; // compact memory one row needs
+
+    uint32_t *experts; // [n_experts] used, ascending
+    uint32_t n_experts;
+    uint32_t *row_start; // [n_experts + 1] into rows[]
+    uint32_t *rows;      // token * n_used + k, sorted by expert
+    char error[160];
+};
+
+// Adds a node if it belongs; false if it does not.
+bool gn_moe_run_add(struct gn_moe_run *run, struct ggml_tensor *node);
+
+// Sorts the rows by expert, checking the ids. Returns 0, or -EINVAL or -ENOMEM with run->error.
+int gn_moe_run_sort(struct gn_moe_run *run, struct gn_scratch *scratch);
+
+static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t expert) {
+    return run->row_start[expert + 1] - run->row_start[expert];
+}
+
+// Gathers the rows of n ready experts and builds their graph. NULL when memory is short. The graph is the scratch's, until the
+// next build.
+struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
+                                     uint32_t n);
+void gn_moe_run_scatter(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready, uint32_t n);
+void gn_moe_run_clear(struct gn_moe_run *run);

@@ -1,0 +1,95 @@
+// Which operations are ours: expert matrix products, and what lies between them (activations, biases, scales), so that ggml
+// hands us a whole MoE layer in one call. Claiming anything else would draw the rest of the graph to us.
+#include "backend/backend.h"
+
+#include <string.h>
+
+// The longest chain of operations between two expert products that is followed: clamped and scaled activations need five.
+#define DEEPEST 8
+
+static const struct ggml_tensor *base_of(const struct ggml_tensor *tensor) {
+    return tensor->view_src ? tensor->view_src : tensor;
+}
+
+bool gn_is_view(const struct ggml_tensor *op) {
+    return op->op == GGML_OP_NONE || op->op == GGML_OP_VIEW || op->op == GGML_OP_RESHAPE || op->op == GGML_OP_PERMUTE ||
+           op->op == GGML_OP_TRANSPOSE;
+}
+
+static bool is_ours(const struct ggml_tensor *weight) {
+    const struct ggml_backend_buffer *buffer = base_of(weight)->buffer;
+    return buffer && gn_is_our_buffer(buffer);
+}
+
+static bool is_expert_product(const struct ggml_tensor *op) {
+    return op->op == GGML_OP_MUL_MAT_ID && is_ours(op->src[0]);
+}
+
+// Operations that work on each row by itself.
+bool gn_is_row_wise(const struct ggml_tensor *op) {
+    switch (op->op) {
+    case GGML_OP_GLU:
+    case GGML_OP_UNARY:
+    case GGML_OP_ADD_ID:
+    case GGML_OP_ADD:
+    case GGML_OP_MUL:
+    case GGML_OP_SCALE:
+    case GGML_OP_CLAMP:
+    case GGML_OP_SQR:
+        return op->type == GGML_TYPE_F32;
+    default:
+        return false;
+    }
+}
+
+// The expert product that this value was computed from, row by row, or NULL.
+static const struct ggml_tensor *product_behind(const struct ggml_tensor *value, int depth) {
+    value = base_of(value);
+    if (is_expert_product(value)) {
+        return value;
+    }
+    if (depth == 0 || !gn_is_row_wise(value)) {
+        return NULL;
+    }
+    for (int i = 0; i < 2 && value->src[i]; i++) {
+        const struct ggml_tensor *product = product_behind(value->src[i], depth - 1);
+        if (product) {
+            return product;
+        }
+    }
+    return NULL;
+}
+
+// Whether the product takes what another expert product gave: then it is the layer's last (down).
+static bool is_last_product(const struct ggml_tensor *product) {
+    return product_behind(product->src[1], DEEPEST) != NULL;
+}
+
+static bool claims_row_wise(const struct ggml_tensor *op) {
+    const struct ggml_tensor *product = product_behind(op, DEEPEST);
+    if (!product || op->ne[1] != product->ne[1] || op->ne[2] != product->ne[2] || op->ne[3] != 1) {
+        return false;
+    }
+    // After down come the router's weights and the sum over experts: those stay where they are, but for down's bias.
+    return !is_last_product(product) || (op->op == GGML_OP_ADD_ID && base_of(op->src[0]) == product);
+}
+
+// A weight's name, as the loader asks: routed experts only, no biases, scales or adapters.
+static bool is_expert_weight(const char *name) {
+    size_t length = strlen(name);
+    static const char ending[] = "exps.weight";
+    return length >= sizeof ending && !strcmp(name + length - (sizeof ending - 1), ending);
+}
+
+bool gn_claims(const struct ggml_tensor *op) {
+    if (gn_is_view(op)) {
+        const struct ggml_backend_buffer *buffer = base_of(op)->buffer;
+        return !buffer || gn_is_our_buffer(buffer);
+    }
+    if (is_expert_product(op)) {
+        bool being_loaded = op->src[0]->buffer && op->src[0]->buffer->size == 0;
+        return op->src[1]->type == GGML_TYPE_F32 &&
+               (!being_loaded || (is_expert_weight(op->src[0]->name) && op->src[0]->ne[2] > 1));
+    }
+    return gn_is_row_wise(op) && claims_row_wise(op);
+}

@@ -1,0 +1,76 @@
+#include "exec/budget.h"
+
+#include "config/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+// What a program other than ours may still take after the first graph: KV growth, compute buffers. `guanaco run` knows
+// better and says so with GN_RESERVE.
+#define UNKNOWN_RESERVE ((uint64_t)128 << 20)
+
+uint64_t gn_resident_bytes(void) {
+    FILE *status = fopen("/proc/self/status", "re");
+    if (!status) {
+        return 0;
+    }
+    char line[256];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof line, status)) {
+        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1) {
+            break;
+        }
+    }
+    fclose(status);
+    return (uint64_t)kib * 1024;
+}
+
+// Splits what experts may take into slots and staging. Staging gets an eighth, within what is useful.
+static struct gn_budget split(uint64_t bytes, uint64_t largest, uint32_t most_staging) {
+    uint64_t n = bytes / 8 / largest;
+    n = n < GN_LEAST_STAGING ? GN_LEAST_STAGING : n > most_staging ? most_staging : n;
+    struct gn_budget budget = {.n_staging = (uint32_t)n};
+    budget.slots = bytes > n * largest ? bytes - n * largest : 0;
+    return budget;
+}
+
+// Bytes that --ram, or what the machine can spare, leaves to experts. May be negative.
+static int64_t left_of_ram(const struct gn_knobs *knobs, const struct gn_taken *taken) {
+    int64_t coming = taken->dense_resident ? 0 : (int64_t)taken->dense;
+    if (!knobs->given[GN_RAM]) {
+        return (int64_t)(gn_memory_available() / 4 * 3) - (int64_t)UNKNOWN_RESERVE - coming;
+    }
+    if (knobs->given[GN_RESERVE]) {
+        return knobs->value[GN_RAM] - knobs->value[GN_RESERVE] - (int64_t)taken->dense;
+    }
+    return knobs->value[GN_RAM] - (int64_t)(gn_resident_bytes() + UNKNOWN_RESERVE) - coming;
+}
+
+int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
+                  struct gn_budget *budget, char *why, size_t why_size) {
+    uint64_t largest = gn_expert_map_largest_slot(map), all = gn_expert_map_slot_bytes(map);
+    uint64_t least = GN_LEAST_STAGING * largest;
+    uint32_t most_staging = (uint32_t)knobs->value[GN_STAGING];
+    most_staging = most_staging < GN_LEAST_STAGING ? GN_LEAST_STAGING : most_staging;
+    int64_t wish = knobs->value[GN_EXPERT_CACHE];
+    char have_text[32], need_text[32];
+
+    if (knobs->given[GN_EXPERT_CACHE] && wish < 0) { // a share of all experts; staging comes on top
+        double share = gn_knob_share(wish);
+        *budget = (struct gn_budget){.slots = (uint64_t)((double)all * share), .n_staging = GN_LEAST_STAGING};
+        return 0;
+    }
+    bool explicit_cache = knobs->given[GN_EXPERT_CACHE] && wish > 0;
+    int64_t bytes = explicit_cache ? wish : left_of_ram(knobs, taken);
+    if (bytes < (int64_t)least) {
+        snprintf(why, why_size, "%s leaves %s for experts, but this model needs at least %s (%d experts of %s); raise it",
+                 explicit_cache ? "--expert-cache (GUANACO_EXPERT_CACHE)" : "--ram (GUANACO_RAM)",
+                 gn_format_bytes(bytes > 0 ? (uint64_t)bytes : 0, have_text), gn_format_bytes(least, need_text),
+                 GN_LEAST_STAGING, gn_format_bytes(largest, (char[32]){0}));
+        return -ENOSPC;
+    }
+    *budget = split((uint64_t)bytes, largest, most_staging);
+    budget->slots = budget->slots > all ? all : budget->slots;
+    return 0;
+}

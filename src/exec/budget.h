@@ -1,0 +1,30 @@
+// How many bytes the expert slots of a model may take, from the user's knobs and what the machine has.
+#pragma once
+
+#include "config/knobs.h"
+#include "model/expert_map.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Staging slots that a model must have whatever its budget: one is read while the other is computed.
+#define GN_LEAST_STAGING 2
+
+struct gn_budget {
+    uint64_t slots;     // bytes for cached experts
+    uint32_t n_staging; // staging slots, each as large as the largest expert
+};
+
+// What of the process's memory is known to go to other things than experts.
+struct gn_taken {
+    uint64_t dense;      // bytes of dense weights
+    bool dense_resident; // they are part of the resident set by now
+};
+
+// Returns 0 with the budget, or -ENOSPC with one plain line in why: what is needed, what there is, what to do.
+int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
+                  struct gn_budget *budget, char *why, size_t why_size);
+
+// The process's memory in use now (resident set), bytes.
+uint64_t gn_resident_bytes(void);

@@ -1,0 +1,182 @@
+#include "exec/stream.h"
+
+#include "config/log.h"
+#include "exec/budget.h"
+#include "exec/fetch.h"
+#include "stats/stats.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
+struct gn_stream *gn_stream_open(void) {
+    struct gn_stream *stream = calloc(1, sizeof *stream);
+    if (stream) {
+        pthread_mutex_init(&stream->lock, NULL);
+    }
+    return stream;
+}
+
+// Gives back all that gn_stream_start() took.
+static void stop(struct gn_stream *stream) {
+    gn_reader_close(stream->reader);
+    stream->reader = NULL;
+    gn_fetch_close(stream);
+    gn_cache_close(stream->cache);
+    stream->cache = NULL;
+    if (stream->memory) {
+        munmap(stream->memory, stream->memory_bytes);
+        stream->memory = NULL;
+    }
+}
+
+void gn_stream_close(struct gn_stream *stream) {
+    if (!stream) {
+        return;
+    }
+    if (stream->started) {
+        atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
+        atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
+        atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
+        atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_bytes(stream->cache));
+        atomic_fetch_sub(&gn_stats.staging_bytes, stream->n_staging * stream->staging_slot_bytes);
+    }
+    stop(stream);
+    gn_expert_map_free(&stream->map);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+static int fail(struct gn_stream *stream, int error, const char *what) {
+    snprintf(stream->error, sizeof stream->error, "%s: %s", what, strerror(-error));
+    return error;
+}
+
+static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_policy *policy) {
+    struct gn_cache_layer *layers = calloc(stream->map.n_layers, sizeof *layers);
+    if (!layers) {
+        return -ENOMEM;
+    }
+    for (uint32_t l = 0; l < stream->map.n_layers; l++) {
+        layers[l].n_experts = stream->map.layers[l]->n_experts;
+        layers[l].slot_bytes = stream->map.layers[l]->slot_bytes;
+    }
+    struct gn_cache_options options = {
+        .layers = layers,
+        .n_layers = stream->map.n_layers,
+        .budget = budget->slots,
+        .policy = policy,
+    };
+    int failed = gn_cache_open(&options, &stream->cache);
+    free(layers);
+    return failed;
+}
+
+// One region for slots and staging. Only what is used is ever touched; huge pages make the first touch cheap.
+static int take_memory(struct gn_stream *stream, uint32_t n_staging) {
+    stream->n_staging = n_staging;
+    stream->staging_slot_bytes = gn_expert_map_largest_slot(&stream->map);
+    stream->staging_at = gn_cache_bytes(stream->cache);
+    stream->memory_bytes = stream->staging_at + n_staging * stream->staging_slot_bytes;
+    void *memory = mmap(NULL, stream->memory_bytes + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return -errno;
+    }
+    uintptr_t start = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = start + stream->memory_bytes;
+    end = (end + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
+    if (start > (uintptr_t)memory) {
+        munmap(memory, start - (uintptr_t)memory);
+    }
+    munmap((void *)end, (uintptr_t)memory + stream->memory_bytes + HUGE_PAGE - end);
+    stream->memory = (uint8_t *)start;
+    if (stream->memory_bytes >= 8 * HUGE_PAGE && madvise(stream->memory, stream->memory_bytes, MADV_HUGEPAGE)) {
+        gn_debug("no huge pages for the expert slots: %s", strerror(errno));
+    }
+    return 0;
+}
+
+static int open_reader(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    struct gn_reader_options options = {
+        .kind = (enum gn_reader_kind)knobs->value[GN_IO],
+        .depth = (unsigned)knobs->value[GN_IO_DEPTH],
+        .fail_at = (uint64_t)knobs->value[GN_FAULT_AT],
+        .fail_result = (int)knobs->value[GN_FAULT_RESULT],
+    };
+    return gn_reader_open(&options, &stream->reader);
+}
+
+static int find_budget(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_budget *budget) {
+    struct gn_taken taken = {
+        .dense = stream->dense_bytes,
+        .dense_resident = stream->dense && strcmp(stream->dense, "mapped") != 0,
+    };
+    return gn_budget_for(&stream->map, knobs, &taken, budget, stream->error, sizeof stream->error);
+}
+
+int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    struct gn_budget budget;
+    return find_budget(stream, knobs, &budget);
+}
+
+static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    struct gn_budget budget;
+    int failed = find_budget(stream, knobs, &budget);
+    if (failed) {
+        return failed;
+    }
+    failed = open_cache(stream, &budget, gn_policies[knobs->value[GN_POLICY]]);
+    stream->policy = gn_policy_names[knobs->value[GN_POLICY]];
+    if (failed) {
+        return fail(stream, failed, "cannot set up the expert cache");
+    }
+    failed = take_memory(stream, budget.n_staging);
+    if (failed) {
+        return fail(stream, failed, "cannot take the memory for expert slots");
+    }
+    failed = open_reader(stream, knobs);
+    if (failed) {
+        return fail(stream, failed, "cannot open the reader that --io (GUANACO_IO) asks for");
+    }
+    failed = gn_fetch_open(stream);
+    return failed ? fail(stream, failed, "cannot set up reading") : 0;
+}
+
+int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (stream->started) {
+        return 0;
+    }
+    int failed = start(stream, knobs);
+    if (failed) {
+        stop(stream);
+        return failed;
+    }
+    stream->started = true;
+    gn_count(streamed_layers, stream->map.n_layers);
+    gn_count(expert_bytes, stream->map.bytes);
+    gn_count(slots, gn_cache_slots(stream->cache));
+    gn_count(slot_bytes, gn_cache_bytes(stream->cache));
+    gn_count(staging_bytes, stream->n_staging * stream->staging_slot_bytes);
+    return 0;
+}
+
+void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size) {
+    uint64_t experts = 0, direct = 0;
+    for (uint32_t l = 0; l < stream->map.n_layers; l++) {
+        experts += stream->map.layers[l]->n_experts;
+    }
+    for (uint32_t f = 0; f < stream->map.n_files; f++) {
+        direct += gn_file_direct(stream->map.files[f]);
+    }
+    char bytes[32];
+    uint32_t slots = gn_cache_slots(stream->cache);
+    snprintf(text, size, "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u staging, %s, %s, %s, dense %s",
+             stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
+             experts ? 100.0 * slots / (double)experts : 0, stream->n_staging, gn_reader_name(stream->reader),
+             direct == stream->map.n_files ? "O_DIRECT" : direct ? "O_DIRECT for some files" : "buffered",
+             stream->policy, stream->dense ? stream->dense : "resident");
+}

@@ -1,0 +1,22 @@
+// Which file lies behind an address of this process: /proc/self/maps, read and searched.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gn_mapping {
+    uintptr_t start, end; // [start, end)
+    uint64_t offset;      // file offset of `start`
+    uint64_t dev, ino;    // as in struct stat; on overlay and btrfs `dev` may differ from stat's
+    bool shared;
+    char path[4096]; // may end in " (deleted)"
+};
+
+// Finds the file-backed mapping that holds the address. Returns false when there is none.
+bool gn_mapping_find(const void *address, struct gn_mapping *out);
+
+// Calls visit(context, mapping) for every mapping of the file `ino` that overlaps [start, end), in address order. Returns
+// 0, or the first non-zero value of visit, or a negative errno.
+int gn_mapping_each(uint64_t ino, uintptr_t start, uintptr_t end,
+                    int (*visit)(void *context, const struct gn_mapping *mapping), void *context);

@@ -1,0 +1,22 @@
+// The process's counters, all models together. Written with relaxed atomics, readable from any thread at any time.
+#pragma once
+
+#include "guanaco.h"
+
+#include <stdatomic.h>
+
+struct gn_stats {
+    _Atomic uint64_t streamed_layers, resident_tensors, expert_bytes, dense_bytes, slots, slot_bytes, staging_bytes;
+    _Atomic uint64_t events, hits, misses, inserts, evictions, staged, reads, read_bytes, failures;
+    _Atomic uint64_t io_wait_ns, compute_ns, total_ns;
+};
+
+extern struct gn_stats gn_stats;
+
+#define gn_count(counter, n) atomic_fetch_add_explicit(&gn_stats.counter, (n), memory_order_relaxed)
+
+// Implements guanaco_stats_fn.
+int gn_stats_snapshot(struct guanaco_stats *stats);
+
+// Monotonic time, nanoseconds.
+uint64_t gn_now_ns(void);
