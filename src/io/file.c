@@ -1,0 +1,248 @@
+#include "io/file.h"
+
+#include "config/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+// The most that one step of an unaligned direct read copies.
+#define BOUNCE_BYTES (256u * 1024)
+
+struct gn_file {
+    int fd;
+    bool direct;
+    struct stat opened; // what fstat() said at opening
+    char path[];
+};
+
+// Rejects what is not a regular file before opening it, because opening a FIFO would block.
+static int check_regular(const char *path) {
+    struct stat status;
+    if (stat(path, &status)) {
+        return -errno;
+    }
+    return S_ISREG(status.st_mode) ? 0 : S_ISDIR(status.st_mode) ? -EISDIR : -EINVAL;
+}
+
+// Why statx() says that direct reads of GN_BLOCK are impossible; NULL when they are possible or it does not say.
+static const char *refused_by_statx(int fd) {
+#ifdef STATX_DIOALIGN
+    struct statx status;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 && (status.stx_mask & STATX_DIOALIGN)) {
+        if (status.stx_dio_offset_align == 0 || status.stx_dio_mem_align == 0) {
+            return "its file system has no direct I/O for it";
+        }
+        if (GN_BLOCK % status.stx_dio_offset_align || GN_BLOCK % status.stx_dio_mem_align) {
+            return "its file system wants direct I/O aligned to more than 4096 bytes";
+        }
+    }
+#endif
+    (void)fd;
+    return NULL;
+}
+
+// Why a file opened with O_DIRECT cannot be read directly, or NULL. The real read catches file systems that accept the
+// flag and then refuse, and kernels whose statx() does not know.
+static const char *refused_direct(int fd) {
+    struct statfs fs;
+    if (fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
+        return "it lies in memory (tmpfs)";
+    }
+    const char *why = refused_by_statx(fd);
+    if (!why) {
+        _Alignas(GN_BLOCK) uint8_t block[GN_BLOCK];
+        ssize_t got;
+        do {
+            got = pread(fd, block, sizeof block, 0);
+        } while (got < 0 && errno == EINTR);
+        why = got < 0 ? strerror(errno) : NULL;
+    }
+    return why;
+}
+
+// Opens file->fd, direct if that works; if it was wanted and does not, *why says so. One descriptor serves both ways,
+// so the name may change meanwhile.
+static int open_fd(struct gn_file *file, const char *path, bool want_direct, const char **why) {
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
+    file->fd = open(path, want_direct ? flags | O_DIRECT : flags);
+    if (file->fd < 0 && want_direct && errno == EINVAL) {
+        *why = "its file system refuses O_DIRECT";
+        file->fd = open(path, flags);
+    }
+    if (file->fd < 0) {
+        return -errno;
+    }
+    if (want_direct && !*why) {
+        *why = refused_direct(file->fd);
+        if (*why && fcntl(file->fd, F_SETFL, flags)) {
+            return -errno;
+        }
+    }
+    file->direct = want_direct && !*why;
+    if (!file->direct) {
+        posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+    }
+    return 0;
+}
+
+// Records what was opened; -ESTALE when it is not the file expected.
+static int identify(struct gn_file *file, uint64_t dev, uint64_t ino) {
+    if (fstat(file->fd, &file->opened)) {
+        return -errno;
+    }
+    bool other = (dev && file->opened.st_dev != dev) || (ino && file->opened.st_ino != ino);
+    return other ? -ESTALE : 0;
+}
+
+// Opens by `path` the file that is called `name`.
+static int open_named(const char *path, const char *name, bool want_direct, uint64_t dev, uint64_t ino,
+                      struct gn_file **out) {
+    *out = NULL;
+    int failed = check_regular(path);
+    if (failed) {
+        return failed;
+    }
+    size_t bytes = strlen(name) + 1;
+    struct gn_file *file = calloc(1, sizeof *file + bytes);
+    if (!file) {
+        return -ENOMEM;
+    }
+    memcpy(file->path, name, bytes);
+    const char *why = NULL;
+    failed = open_fd(file, path, want_direct, &why);
+    if (!failed) {
+        failed = identify(file, dev, ino);
+    }
+    if (failed) {
+        gn_file_close(file);
+        return failed;
+    }
+    if (why) {
+        gn_warn("%s cannot be read directly (%s): reading it through the page cache", name, why);
+    }
+    *out = file;
+    return 0;
+}
+
+int gn_file_open(const char *path, bool want_direct, uint64_t expect_dev, uint64_t expect_ino, struct gn_file **out) {
+    return open_named(path, path, want_direct, expect_dev, expect_ino, out);
+}
+
+int gn_file_reopen(int fd, const char *name, bool want_direct, struct gn_file **out) {
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return open_named(link, name, want_direct, 0, 0, out);
+}
+
+void gn_file_close(struct gn_file *file) {
+    if (file) {
+        if (file->fd >= 0) {
+            close(file->fd);
+        }
+        free(file);
+    }
+}
+
+const char *gn_file_path(const struct gn_file *file) {
+    return file->path;
+}
+
+uint64_t gn_file_size(const struct gn_file *file) {
+    return (uint64_t)file->opened.st_size;
+}
+
+bool gn_file_direct(const struct gn_file *file) {
+    return file->direct;
+}
+
+int gn_file_fd(const struct gn_file *file) {
+    return file->fd;
+}
+
+void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes) {
+    if (!file->direct && bytes > 0) { // 0 would mean: to the end
+        uint64_t head = offset % GN_BLOCK; // only whole pages are dropped
+        uint64_t whole = (head + bytes + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
+        posix_fadvise(file->fd, (off_t)(offset - head), (off_t)whole, POSIX_FADV_DONTNEED);
+    }
+}
+
+static bool same_time(struct timespec a, struct timespec b) {
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+int gn_file_unchanged(const struct gn_file *file) {
+    const struct stat *then = &file->opened;
+    struct stat now;
+    if (fstat(file->fd, &now)) {
+        return -errno;
+    }
+    // Losing or gaining a name moves the change time too; the link count tells.
+    bool relinked = now.st_nlink != then->st_nlink;
+    bool same = now.st_size == then->st_size && same_time(now.st_mtim, then->st_mtim) &&
+                (relinked || same_time(now.st_ctim, then->st_ctim));
+    return same ? 0 : -ESTALE;
+}
+
+static ssize_t pread_retrying(int fd, void *to, size_t bytes, uint64_t offset) {
+    ssize_t got;
+    do {
+        got = pread(fd, to, bytes, (off_t)offset);
+    } while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+// Reads a first part of the range, whole blocks into `bounce`, and copies what was asked for. Returns how much that
+// was.
+static ssize_t read_bounced(const struct gn_file *file, uint64_t offset, size_t bytes, uint8_t *to, uint8_t *bounce) {
+    size_t head = offset % GN_BLOCK;
+    // Where the middle can go straight to `to`, one block gets there.
+    size_t most = (uintptr_t)to % GN_BLOCK == head ? GN_BLOCK : BOUNCE_BYTES;
+    size_t want = most;
+    if (bytes < most - head) {
+        want = (head + bytes + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
+    }
+    ssize_t got = pread_retrying(file->fd, bounce, want, offset - head);
+    if (got < 0) {
+        return got;
+    }
+    size_t useful = (size_t)got > head ? (size_t)got - head : 0;
+    useful = useful < bytes ? useful : bytes;
+    memcpy(to, bounce + head, useful);
+    return (ssize_t)useful;
+}
+
+static ssize_t read_part(const struct gn_file *file, uint64_t offset, size_t bytes, uint8_t *to, uint8_t *bounce) {
+    if (!file->direct) {
+        return pread_retrying(file->fd, to, bytes, offset);
+    }
+    if (offset % GN_BLOCK == 0 && (uintptr_t)to % GN_BLOCK == 0 && bytes >= GN_BLOCK) {
+        return pread_retrying(file->fd, to, bytes - bytes % GN_BLOCK, offset);
+    }
+    return read_bounced(file, offset, bytes, to, bounce);
+}
+
+int gn_file_read(const struct gn_file *file, uint64_t offset, size_t bytes, void *to) {
+    uint8_t *bounce = NULL;
+    if (file->direct && !(bounce = aligned_alloc(GN_BLOCK, BOUNCE_BYTES))) {
+        return -ENOMEM;
+    }
+    ssize_t got = 0;
+    for (size_t done = 0; done < bytes; done += (size_t)got) {
+        got = read_part(file, offset + done, bytes - done, (uint8_t *)to + done, bounce);
+        if (got <= 0) {
+            got = got ? got : -ENODATA;
+            break;
+        }
+    }
+    free(bounce);
+    gn_file_drop(file, offset, bytes);
+    return got < 0 ? (int)got : 0;
+}

@@ -1,0 +1,9 @@
+// What the reader and its engines need of a file beyond reader.h.
+#pragma once
+
+#include "io/reader.h"
+
+int gn_file_fd(const struct gn_file *file);
+
+// Drops a range from the page cache that a buffered read has just filled; nothing for a direct file.
+void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes);
