@@ -12,7 +12,7 @@
 
 enum gn_knob {
     GN_RAM,             // bytes for the whole process; 0: automatic
-    GN_EXPERT_CACHE,    // bytes for expert slots alone, staging included; 0: what GN_RAM leaves
+    GN_EXPERT_CACHE,    // bytes for expert slots alone, staging included; negative: a share of all experts, gn_knob_share()
     GN_RESERVE,         // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
     GN_IO,              // enum gn_reader_kind
     GN_IO_DEPTH,        // reads in flight; 0: the engine's default
@@ -34,7 +34,7 @@ enum gn_dense_mode {
     GN_DENSE_MAPPED,  // left in the page cache, with a read-ahead of their own
 };
 
-enum gn_knob_kind { GN_KIND_SIZE, GN_KIND_COUNT, GN_KIND_BOOL, GN_KIND_CHOICE, GN_KIND_SIGNED };
+enum gn_knob_kind { GN_KIND_SIZE, GN_KIND_SHARE, GN_KIND_COUNT, GN_KIND_BOOL, GN_KIND_CHOICE, GN_KIND_SIGNED };
 
 struct gn_knob_info {
     const char        *flag;         // "--ram"; NULL: environment only
@@ -60,6 +60,10 @@ void gn_knobs_default(struct gn_knobs *knobs);
 // MiB, G, GB, GiB, T, TB, TiB in any case; KiB, K, M and G are powers of 1024, KB, MB, GB powers of 1000; a bare number is
 // MiB. Returns 0, or -EINVAL / -ERANGE with one plain line (what, where, what to do) in why[why_size].
 int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, const char *where, char *why, size_t why_size);
+
+// GN_EXPERT_CACHE may also be "min" (the least that works) or "30%" (of all experts): then its value is negative, and this
+// tells the share, 0 … 1.
+double gn_knob_share(int64_t value);
 
 // Reads every GUANACO_… variable of the environment over what is in *knobs. An unknown variable that starts with
 // GUANACO_ is only a warning. Returns as gn_knob_parse().

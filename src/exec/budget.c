@@ -4,27 +4,10 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 // What a program other than ours may still take after the first graph: KV growth, compute buffers. `guanaco run` knows
 // better and says so with GN_RESERVE.
 #define UNKNOWN_RESERVE ((uint64_t)128 << 20)
-
-uint64_t gn_resident_bytes(void) {
-    FILE *status = fopen("/proc/self/status", "re");
-    if (!status) {
-        return 0;
-    }
-    char line[256];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof line, status)) {
-        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1) {
-            break;
-        }
-    }
-    fclose(status);
-    return (uint64_t)kib * 1024;
-}
 
 // Splits what experts may take into slots and staging. Staging gets an eighth, within what is useful.
 static struct gn_budget split(uint64_t bytes, uint64_t largest, uint32_t most_staging) {
@@ -44,7 +27,7 @@ static int64_t left_of_ram(const struct gn_knobs *knobs, const struct gn_taken *
     if (knobs->given[GN_RESERVE]) {
         return knobs->value[GN_RAM] - knobs->value[GN_RESERVE] - (int64_t)taken->dense;
     }
-    return knobs->value[GN_RAM] - (int64_t)(gn_resident_bytes() + UNKNOWN_RESERVE) - coming;
+    return knobs->value[GN_RAM] - (int64_t)(gn_memory_resident() + UNKNOWN_RESERVE) - coming;
 }
 
 int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
