@@ -167,7 +167,7 @@ int gn_file_fd(const struct gn_file *file) {
 }
 
 void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes) {
-    if (!file->direct && bytes > 0) { // 0 would mean: to the end
+    if (!file->direct && bytes > 0) {      // 0 would mean: to the end
         uint64_t head = offset % GN_BLOCK; // only whole pages are dropped
         uint64_t whole = (head + bytes + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
         posix_fadvise(file->fd, (off_t)(offset - head), (off_t)whole, POSIX_FADV_DONTNEED);
