@@ -32,7 +32,7 @@ struct buffer {
     uint32_t n_files;
     struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
     struct weight_list *weights;
-    bool protected_dense;
+    uint32_t protected_slices; // how many the model had when its dense weights were protected
     uint64_t dense_bytes;
     struct buffer *next; // in the list of buffers with a stream
 };
@@ -291,8 +291,9 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
         gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
         return failed;
     }
-    buffer->dense_bytes = result.bytes;
-    buffer->stream->dense_bytes = result.bytes;
+    // What an earlier call copied is no longer in the mapping, and is not counted in this one.
+    buffer->dense_bytes += result.bytes;
+    buffer->stream->dense_bytes = buffer->dense_bytes;
     buffer->stream->dense = names[result.mode];
     gn_count(dense_bytes, result.bytes);
     if (result.note[0]) {
@@ -310,7 +311,8 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
         gn_fail("%s", stream->error);
         return -EINVAL;
     }
-    if (buffer->protected_dense || stream->map.n_layers == 0) {
+    // Another context may be made while this model is still being loaded: then this is done again for its own.
+    if (buffer->protected_slices == stream->map.n_slices || stream->started) {
         return 0;
     }
     gn_expert_map_finish(&stream->map);
@@ -320,7 +322,7 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
         return -ENOSPC;
     }
     int failed = protect_dense(buffer, knobs);
-    buffer->protected_dense = !failed;
+    buffer->protected_slices = failed ? 0 : stream->map.n_slices;
     return failed;
 }
 
@@ -353,7 +355,7 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) 
     for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
         struct gn_stream *stream = buffer->stream;
         pthread_mutex_lock(&stream->lock);
-        if (stream->map.n_layers > 0 && buffer->protected_dense && gn_ready_stream(stream, knobs) == 0) {
+        if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && gn_ready_stream(stream, knobs) == 0) {
             gn_stream_describe(stream, text, size);
         }
         pthread_mutex_unlock(&stream->lock);

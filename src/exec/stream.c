@@ -125,6 +125,7 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
 
 static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_budget budget;
+    gn_expert_map_finish(&stream->map);
     int failed = find_budget(stream, knobs, &budget);
     if (failed) {
         return failed;

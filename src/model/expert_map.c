@@ -98,6 +98,7 @@ int gn_expert_map_add(struct gn_expert_map *map, const char *name, uint32_t n_ex
     snprintf(slice->tensor, sizeof slice->tensor, "%s", name);
     layer->expert_bytes += bytes;
     map->bytes += total;
+    map->n_slices++;
     *out_layer = layer;
     *out_slice = layer->n_slices++;
     return 0;
@@ -129,6 +130,7 @@ void gn_expert_map_finish(struct gn_expert_map *map) {
     for (uint32_t l = 0; l < map->n_layers; l++) {
         struct gn_layer *layer = map->layers[l];
         layer->index = l;
+        layer->slot_bytes = 0;
         for (uint32_t s = 0; s < layer->n_slices; s++) {
             layer->slices[s].at = layer->slot_bytes;
             layer->slot_bytes += widest_span(&layer->slices[s], layer->n_experts);

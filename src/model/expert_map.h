@@ -40,6 +40,7 @@ struct gn_expert_map {
     uint32_t n_layers;
     struct gn_file **files; // [n_files]
     uint32_t n_files;
+    uint32_t n_slices;
     uint64_t bytes; // of all experts, on disk
 };
 
@@ -49,7 +50,7 @@ struct gn_expert_map {
 int gn_expert_map_add(struct gn_expert_map *map, const char *name, uint32_t n_experts, struct gn_file *file, uint64_t offset,
                       uint64_t bytes, struct gn_layer **layer, uint32_t *slice);
 
-// Sorts the layers into sweep order and lays out their slots. Call once, after the last add.
+// Sorts the layers into sweep order and lays out their slots. To be called again if more was added.
 void gn_expert_map_finish(struct gn_expert_map *map);
 
 void gn_expert_map_free(struct gn_expert_map *map); // what it holds, not the struct; closes the files
