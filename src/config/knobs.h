@@ -1,8 +1,8 @@
 // Every setting of Guanaco, in one table: name, environment variable, flag, unit, default, range and a line of help.
 // Parsing, --help, the README's table of options and the mode line are all made from it.
 //
-// A setting comes from the command line (guanaco run, exec) or from the environment (any program that loads the plugin);
-// `guanaco` itself hands its flags to the plugin through gn_knobs_export(), so that there is one mechanism.
+// A setting comes from the command line (guanaco run, exec) or from the environment (any program that loads the
+// plugin); `guanaco` itself hands its flags to the plugin through gn_knobs_export(), so that there is one mechanism.
 #pragma once
 
 #include <stdbool.h>
@@ -11,39 +11,40 @@
 #include <stdio.h>
 
 enum gn_knob {
-    GN_RAM,             // bytes for the whole process; 0: automatic
-    GN_EXPERT_CACHE,    // bytes for expert slots alone, staging included; negative: a share of all experts, gn_knob_share()
-    GN_RESERVE,         // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
-    GN_IO,              // enum gn_reader_kind
-    GN_IO_DEPTH,        // reads in flight; 0: the engine's default
-    GN_DIRECT,          // bool: O_DIRECT where the file system has it
-    GN_DENSE,           // enum gn_dense_mode
-    GN_POLICY,          // eviction policy, by index in gn_policies[]
-    GN_STAGING,         // staging slots for experts that are not cached
-    GN_PREFILL_TOKENS,  // a batch with at least this many tokens is a prefill
-    GN_LOG,             // enum gn_log_level
-    GN_FAULT_AT,        // tests: fail the N-th read
-    GN_FAULT_RESULT,    // tests: with this result (see struct gn_reader_options)
+    GN_RAM,            // bytes for the whole process; 0: automatic
+    GN_EXPERT_CACHE,   // bytes for expert slots alone, staging included; negative: a share of all experts,
+                       // gn_knob_share()
+    GN_RESERVE,        // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
+    GN_IO,             // enum gn_reader_kind
+    GN_IO_DEPTH,       // reads in flight; 0: the engine's default
+    GN_DIRECT,         // bool: O_DIRECT where the file system has it
+    GN_DENSE,          // enum gn_dense_mode
+    GN_POLICY,         // eviction policy, by index in gn_policies[]
+    GN_STAGING,        // staging slots for experts that are not cached
+    GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
+    GN_LOG,            // enum gn_log_level
+    GN_FAULT_AT,       // tests: fail the N-th read
+    GN_FAULT_RESULT,   // tests: with this result (see struct gn_reader_options)
     GN_KNOB_COUNT
 };
 
 enum gn_dense_mode {
-    GN_DENSE_AUTO,    // copy when it fits, else mapped
-    GN_DENSE_COPY,    // dense weights are copied to anonymous memory by direct reads
-    GN_DENSE_LOCK,    // mlock()ed where they are mapped
-    GN_DENSE_MAPPED,  // left in the page cache, with a read-ahead of their own
+    GN_DENSE_AUTO,   // copy when it fits, else mapped
+    GN_DENSE_COPY,   // dense weights are copied to anonymous memory by direct reads
+    GN_DENSE_LOCK,   // mlock()ed where they are mapped
+    GN_DENSE_MAPPED, // left in the page cache, with a read-ahead of their own
 };
 
 enum gn_knob_kind { GN_KIND_SIZE, GN_KIND_SHARE, GN_KIND_COUNT, GN_KIND_BOOL, GN_KIND_CHOICE, GN_KIND_SIGNED };
 
 struct gn_knob_info {
-    const char        *flag;         // "--ram"; NULL: environment only
-    const char        *environment;  // "GUANACO_RAM"
-    const char        *value_name;   // "SIZE", for --help; NULL for booleans
-    enum gn_knob_kind  kind;
-    int64_t            fallback, least, most;
-    const char *const *choices;  // NULL-terminated names for GN_KIND_CHOICE: the value is the index
-    const char        *help;
+    const char *flag;        // "--ram"; NULL: environment only
+    const char *environment; // "GUANACO_RAM"
+    const char *value_name;  // "SIZE", for --help
+    enum gn_knob_kind kind;
+    int64_t fallback, least, most;
+    const char *const *choices; // NULL-terminated names for GN_KIND_CHOICE: the value is the index
+    const char *help;
 };
 
 extern const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT];
@@ -51,19 +52,24 @@ extern const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT];
 // Values of all settings and where each came from.
 struct gn_knobs {
     int64_t value[GN_KNOB_COUNT];
-    bool    given[GN_KNOB_COUNT];  // false: the default
+    bool given[GN_KNOB_COUNT]; // false: the default
 };
 
 void gn_knobs_default(struct gn_knobs *knobs);
 
-// Sets one knob from text ("2GiB", "512M", "on", "lru", …). Sizes: a number (decimals allowed) and B, K, KB, KiB, M, MB,
-// MiB, G, GB, GiB, T, TB, TiB in any case; KiB, K, M and G are powers of 1024, KB, MB, GB powers of 1000; a bare number is
-// MiB. Returns 0, or -EINVAL / -ERANGE with one plain line (what, where, what to do) in why[why_size].
-int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, const char *where, char *why, size_t why_size);
+// Sets one knob from text ("2GiB", "512M", "on", "lru", …). Sizes: a number (decimals allowed) and B, K, KB, KiB, M,
+// MB, MiB, G, GB, GiB, T, TB, TiB in any case; KiB, K, M and G are powers of 1024, KB, MB, GB powers of 1000; a bare
+// number is MiB. A size also takes "auto": back to the default, as if it had not been given. GN_EXPERT_CACHE also takes
+// "min", the least that can work, and "N%", a share of all expert bytes. Text is taken whole or not at all. Returns 0,
+// or -EINVAL / -ERANGE with one plain line (what, where, what to do) in why[why_size].
+int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, const char *where, char *why,
+                  size_t why_size);
 
-// GN_EXPERT_CACHE may also be "min" (the least that works) or "30%" (of all experts): then its value is negative, and this
-// tells the share, 0 … 1.
+// The share (0 … 1) of all expert bytes that a negative value of GN_EXPERT_CACHE stands for; 0 is "min".
 double gn_knob_share(int64_t value);
+
+// Writes the value as text that gn_knob_parse() reads back to the same value. Returns buffer, of at least 32 bytes.
+char *gn_knob_format(enum gn_knob knob, int64_t value, char *buffer);
 
 // Reads every GUANACO_… variable of the environment over what is in *knobs. An unknown variable that starts with
 // GUANACO_ is only a warning. Returns as gn_knob_parse().
@@ -73,11 +79,15 @@ int gn_knobs_from_environment(struct gn_knobs *knobs, char *why, size_t why_size
 // Returns 0 when it is not ours, or a negative errno with a line in why.
 int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, int *i, char *why, size_t why_size);
 
-// Writes given knobs to the environment, for a plugin loaded by this process or by a child.
+// Sets one knob to a value of ours and marks it given.
+void gn_knob_set(struct gn_knobs *knobs, enum gn_knob knob, int64_t value);
+
+// Writes given knobs to the environment, for a plugin loaded by this process or by a child, and takes the others out of
+// it.
 void gn_knobs_export(const struct gn_knobs *knobs);
 
-void gn_knobs_print_help(FILE *to);      // "  --ram SIZE   …   [GUANACO_RAM, default …]" lines
-void gn_knobs_print_markdown(FILE *to);  // the README's table
+void gn_knobs_print_help(FILE *to);     // "  --ram SIZE   …   [default …; GUANACO_RAM]" lines
+void gn_knobs_print_markdown(FILE *to); // the README's table
 
 // Formats bytes as "1.50 GiB". Returns buffer, of at least 32 bytes.
 char *gn_format_bytes(uint64_t bytes, char *buffer);

@@ -6,7 +6,9 @@
 
 static atomic_int log_level = GN_LOG_INFO;
 
-void gn_log_set_level(enum gn_log_level level) { atomic_store_explicit(&log_level, (int)level, memory_order_relaxed); }
+void gn_log_set_level(enum gn_log_level level) {
+    atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
+}
 
 enum gn_log_level gn_log_get_level(void) {
     return (enum gn_log_level)atomic_load_explicit(&log_level, memory_order_relaxed);
@@ -17,8 +19,8 @@ void gn_log(enum gn_log_level level, const char *format, ...) {
         return;
     }
     static const char *const prefix[] = {"error: ", "warning: ", "", ""};
-    char                     line[1024];
-    va_list                  args;
+    char line[1024];
+    va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);

@@ -6,113 +6,154 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_LIMIT UINT64_MAX
+#define PATH_SIZE 4352
 
-// The number after `key` in a file of "key value" lines, times `unit`; fallback when it is not there.
-static uint64_t value_of(const char *path, const char *key, uint64_t unit, uint64_t fallback) {
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        return fallback;
+static FILE *open_under(const char *root, const char *directory, const char *name) {
+    char path[PATH_SIZE];
+    int length = snprintf(path, sizeof path, "%s%s/%s", root, directory, name);
+    return length < (int)sizeof path ? fopen(path, "re") : NULL;
+}
+
+// One number in a file; false when there is none ("max").
+static bool read_number(const char *root, const char *directory, const char *name, uint64_t *number) {
+    FILE *file = open_under(root, directory, name);
+    bool found = file && fscanf(file, "%" SCNu64, number) == 1;
+    if (file) {
+        fclose(file);
     }
-    char line[256];
-    size_t length = strlen(key);
-    uint64_t value = fallback;
-    while (fgets(line, sizeof line, file)) {
-        uint64_t number;
-        if (!strncmp(line, key, length) && sscanf(line + length, " %" SCNu64, &number) == 1) {
-            value = number * unit;
-            break;
+    return found;
+}
+
+// The sum of the lines "key number" whose key is one of keys[n].
+static uint64_t sum_fields(const char *root, const char *directory, const char *name, const char *const *keys,
+                           size_t n) {
+    FILE *file = open_under(root, directory, name);
+    char line[256], key[128];
+    uint64_t sum = 0, number;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%127s %" SCNu64, key, &number) != 2) {
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            sum += strcmp(key, keys[i]) == 0 ? number : 0;
         }
     }
-    fclose(file);
-    return value;
+    if (file) {
+        fclose(file);
+    }
+    return sum;
 }
 
-// A file with one number; "max" and absurd numbers are no limit.
-static uint64_t number_in(const char *directory, const char *name, uint64_t fallback) {
-    char path[4352];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    uint64_t number = value_of(path, "", 1, fallback);
-    return number > (uint64_t)1 << 60 ? NO_LIMIT : number;
-}
-
-struct names {
-    const char *limit, *usage, *reclaimable;
+struct version {
+    const char *mount, *limit, *soft_limit, *usage;
+    const char *reclaimable[3]; // in memory.stat, of the group and all below it
 };
 
-static const struct names version1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
-static const struct names version2 = {"memory.max", "memory.current", "inactive_file "};
+static const struct version version1 = {
+    .mount = "/sys/fs/cgroup/memory",
+    .limit = "memory.limit_in_bytes",
+    .usage = "memory.usage_in_bytes",
+    .reclaimable = {"total_active_file", "total_inactive_file", "total_slab_reclaimable"},
+};
 
-// What one group still allows.
-static uint64_t left_in_group(const char *directory, const struct names *names) {
-    uint64_t limit = number_in(directory, names->limit, NO_LIMIT);
-    if (limit == NO_LIMIT) {
-        return NO_LIMIT;
+static const struct version version2 = {
+    .mount = "/sys/fs/cgroup",
+    .limit = "memory.max",
+    .soft_limit = "memory.high", // above it the kernel throttles the group until it is useless
+    .usage = "memory.current",
+    .reclaimable = {"active_file", "inactive_file", "slab_reclaimable"},
+};
+
+static uint64_t left_in_group(const char *root, const char *directory, const struct version *version) {
+    uint64_t limit = UINT64_MAX, number;
+    if (read_number(root, directory, version->limit, &number)) {
+        limit = number;
     }
-    char path[4352];
-    snprintf(path, sizeof path, "%s/memory.stat", directory);
-    uint64_t used = number_in(directory, names->usage, 0), cached = value_of(path, names->reclaimable, 1, 0);
-    used = used > cached ? used - cached : 0;
+    if (version->soft_limit && read_number(root, directory, version->soft_limit, &number) && number < limit) {
+        limit = number;
+    }
+    if (limit == UINT64_MAX || !read_number(root, directory, version->usage, &number)) {
+        return limit;
+    }
+    uint64_t cache = sum_fields(root, directory, "memory.stat", version->reclaimable, 3);
+    uint64_t used = number > cache ? number - cache : 0;
     return limit > used ? limit - used : 0;
 }
 
-// The least that a group or any of those around it allows.
-static uint64_t left_in_hierarchy(const char *mount, const char *group, const struct names *names) {
-    char directory[4096];
-    snprintf(directory, sizeof directory, "%s%s", mount, strcmp(group, "/") ? group : "");
-    uint64_t left = NO_LIMIT;
-    size_t root = strlen(mount);
+// The least of the group and all above it. Groups that are not visible from here (in a container the mount may show the
+// container's own group as its root) are skipped.
+static uint64_t left_in_hierarchy(const char *root, const char *group, const struct version *version) {
+    char directory[PATH_SIZE];
+    size_t mount = strlen(version->mount);
+    if (snprintf(directory, sizeof directory, "%s%s", version->mount, group) >= (int)sizeof directory) {
+        return UINT64_MAX;
+    }
+    uint64_t least = UINT64_MAX;
     for (;;) {
-        uint64_t here = left_in_group(directory, names);
-        left = here < left ? here : left;
-        char *slash = strrchr(directory + root, '/');
-        if (!slash) {
-            return left;
+        uint64_t left = left_in_group(root, directory, version);
+        least = left < least ? left : least;
+        char *slash = strrchr(directory, '/');
+        if (strlen(directory) <= mount || slash < directory + mount) {
+            return least;
         }
         *slash = '\0';
     }
 }
 
-// One line of /proc/self/cgroup: "id:controllers:path".
-static uint64_t left_by_line(const char *root, char *line) {
-    char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!path) {
-        return NO_LIMIT;
+static bool lists_memory(const char *controllers) {
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", controllers);
+    for (char *rest = copy, *word; (word = strsep(&rest, ","));) {
+        if (!strcmp(word, "memory")) {
+            return true;
+        }
     }
-    *path++ = '\0';
-    controllers++;
-    path[strcspn(path, "\n")] = '\0';
-    char mount[512];
-    if (!*controllers) {
-        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
-        return left_in_hierarchy(mount, path, &version2);
+    return false;
+}
+
+// Lines of /proc/self/cgroup: "4:memory:/group" (version 1), "0::/group" (version 2).
+static uint64_t left_in_groups(const char *root) {
+    FILE *file = open_under(root, "/proc/self", "cgroup");
+    char line[PATH_SIZE];
+    uint64_t least = UINT64_MAX;
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group) {
+            continue;
+        }
+        *controllers++ = *group++ = '\0';
+        if (controllers[0] && !lists_memory(controllers)) {
+            continue;
+        }
+        uint64_t left =
+            left_in_hierarchy(root, strcmp(group, "/") ? group : "", controllers[0] ? &version1 : &version2);
+        least = left < least ? left : least;
     }
-    bool memory = false;
-    for (char *save, *name = strtok_r(controllers, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
-        memory |= !strcmp(name, "memory");
+    if (file) {
+        fclose(file);
     }
-    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/memory", root);
-    return memory ? left_in_hierarchy(mount, path, &version1) : NO_LIMIT;
+    return least;
 }
 
 uint64_t gn_memory_available_at(const char *root) {
-    char path[512], line[4096];
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    uint64_t left = value_of(path, "MemAvailable:", 1024, 0);
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *groups = fopen(path, "re");
-    while (groups && fgets(line, sizeof line, groups)) {
-        uint64_t here = left_by_line(root, line);
-        left = here < left ? here : left;
-    }
-    if (groups) {
-        fclose(groups);
-    }
-    return left;
+    static const char *const available[] = {"MemAvailable:"};
+    uint64_t machine = sum_fields(root, "/proc", "meminfo", available, 1) * 1024;
+    uint64_t groups = left_in_groups(root);
+    return groups < machine ? groups : machine;
 }
 
-uint64_t gn_memory_available(void) { return gn_memory_available_at(""); }
+uint64_t gn_memory_available(void) {
+    return gn_memory_available_at("");
+}
 
-uint64_t gn_memory_resident(void) { return value_of("/proc/self/status", "VmRSS:", 1024, 0); }
+uint64_t gn_memory_resident(void) {
+    static const char *const resident[] = {"VmRSS:"};
+    return sum_fields("", "/proc/self", "status", resident, 1) * 1024;
+}
 
-uint64_t gn_memory_peak(void) { return value_of("/proc/self/status", "VmHWM:", 1024, 0); }
+uint64_t gn_memory_peak(void) {
+    static const char *const peak[] = {"VmHWM:"};
+    return sum_fields("", "/proc/self", "status", peak, 1) * 1024;
+}

@@ -1,15 +1,16 @@
-// How much memory this machine, and the control group this process runs in, can still give.
+// How much memory the process may still take, and how much it takes. Knows nothing of ggml.
 #pragma once
 
 #include <stdint.h>
 
-// Bytes that can be taken without swapping: MemAvailable, and no more than any enclosing control group (v1 or v2) still
-// allows, reclaimable page cache counted as free. Reads a handful of small files; any thread. 0 when nothing can be learnt.
+// Bytes that this process could still take without swapping: the least of what the kernel calls available and of what
+// each control group above the process (version 1 or 2) has left, its reclaimable file cache counted as free. 0 when
+// /proc cannot be read.
 uint64_t gn_memory_available(void);
 
-// The same, with /proc and /sys looked for below `root` (tests; "" is the real one).
+// The same, with every file looked up under `root` instead of "/". For tests.
 uint64_t gn_memory_available_at(const char *root);
 
-// This process's resident set: now, and at its peak. Bytes; 0 when /proc is not there.
+// The process's resident memory, now and at its highest, bytes; 0 when /proc cannot be read.
 uint64_t gn_memory_resident(void);
 uint64_t gn_memory_peak(void);
