@@ -18,39 +18,39 @@ extern "C" {
 
 // A snapshot of the counters of this process, all models together. Every counter only grows, until reset.
 struct guanaco_stats {
-    uint64_t size;  // set by the caller to sizeof(struct guanaco_stats): lets later versions add counters
+    uint64_t size; // set by the caller to sizeof(struct guanaco_stats): lets later versions add counters
 
-    uint64_t streamed_layers;   // MoE layers whose experts are streamed
-    uint64_t resident_tensors;  // expert tensors that did not come from a mapped file and stay in memory
-    uint64_t expert_bytes;      // bytes of all streamed experts, on disk
-    uint64_t dense_bytes;       // bytes of dense weights copied to anonymous memory, locked, or left mapped
-    uint64_t slots;             // expert slots in memory
-    uint64_t slot_bytes;        // bytes of these slots
-    uint64_t staging_bytes;     // bytes of the staging slots
+    uint64_t streamed_layers;  // MoE layers whose experts are streamed
+    uint64_t resident_tensors; // expert tensors that did not come from a mapped file and stay in memory
+    uint64_t expert_bytes;     // bytes of all streamed experts, on disk
+    uint64_t dense_bytes;      // bytes of dense weights copied to anonymous memory, locked, or left mapped
+    uint64_t slots;            // expert slots in memory
+    uint64_t slot_bytes;       // bytes of these slots
+    uint64_t staging_bytes;    // bytes of the staging slots
 
-    uint64_t events;        // (layer, step) pairs computed
-    uint64_t hits, misses;  // experts looked up, once per event
-    uint64_t inserts;       // misses that were given a slot
+    uint64_t events;       // (layer, step) pairs computed
+    uint64_t hits, misses; // experts looked up, once per event
+    uint64_t inserts;      // misses that were given a slot
     uint64_t evictions;
-    uint64_t staged;        // misses that went through staging, computed and dropped
-    uint64_t reads;         // read requests completed
-    uint64_t read_bytes;    // bytes read for experts
-    uint64_t failures;      // graphs that ended in an error
+    uint64_t staged;     // misses that went through staging, computed and dropped
+    uint64_t reads;      // read requests completed
+    uint64_t read_bytes; // bytes read for experts
+    uint64_t failures;   // graphs that ended in an error
 
-    uint64_t io_wait_ns;  // time the graph thread waited for reads
-    uint64_t compute_ns;  // time in expert matrix products and activations
-    uint64_t total_ns;    // time in all of our graph computations
+    uint64_t io_wait_ns; // time the graph thread waited for reads
+    uint64_t compute_ns; // time in expert matrix products and activations
+    uint64_t total_ns;   // time in all of our graph computations
 };
 
 // Fills *stats. Any thread, any time. Returns 0, or -1 when stats->size is not a known size.
 typedef int (*guanaco_stats_fn)(struct guanaco_stats *stats);
 
-// Returns a line such as "io_uring, O_DIRECT, lru, 212 slots of 2.9 MiB, dense copied", or why nothing is streamed. The text
-// is the plugin's and is valid until the next call. Any thread.
+// Returns a line such as "io_uring, O_DIRECT, lru, 212 slots of 2.9 MiB, dense copied", or why nothing is streamed. The
+// text is the plugin's and is valid until the next call. Any thread.
 typedef const char *(*guanaco_mode_fn)(void);
 
-// Gives the plugin's CPU work the thread pool of the caller's context, so that two pools do not fight over the cores. Graph
-// computations must not overlap with other uses of the pool. NULL takes it back. Call between decodes.
+// Gives the plugin's CPU work the thread pool of the caller's context, so that two pools do not fight over the cores.
+// Graph computations must not overlap with other uses of the pool. NULL takes it back. Call between decodes.
 struct ggml_threadpool;
 typedef void (*guanaco_threadpool_fn)(struct ggml_threadpool *pool);
 

@@ -25,11 +25,12 @@ struct gn_weight {
 };
 
 // buffer.c
-ggml_backend_buffer_type_t gn_buffer_type(ggml_backend_dev_t device); // the one buffer type; device is set on first call
+ggml_backend_buffer_type_t
+gn_buffer_type(ggml_backend_dev_t device); // the one buffer type; device is set on first call
 bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer);
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor); // NULL: not streamed
-// Starts the streams of all models loaded so far: protects dense weights, checks budgets. Returns 0 or a negative errno after
-// gn_fail().
+// Starts the streams of all models loaded so far: protects dense weights, checks budgets. Returns 0 or a negative errno
+// after gn_fail().
 int gn_start_streams(const struct gn_knobs *knobs);
 // Sizes a stream for its first graph. Returns as above. Call with the stream's lock held.
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs);

@@ -1,5 +1,6 @@
-// The buffer type that expert tensors are loaded into. The loader hands over addresses in its file mapping; we note which
-// file and where, and touch nothing. Addresses of the buffer are reserved, never filled, unless a tensor comes from elsewhere.
+// The buffer type that expert tensors are loaded into. The loader hands over addresses in its file mapping; we note
+// which file and where, and touch nothing. Addresses of the buffer are reserved, never filled, unless a tensor comes
+// from elsewhere.
 //
 // The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
 #include "backend/backend.h"
@@ -78,10 +79,12 @@ static void buffer_free(ggml_backend_buffer_t handle) {
     free(buffer);
 }
 
-static void *buffer_base(ggml_backend_buffer_t handle) { return ((struct buffer *)handle->context)->base; }
+static void *buffer_base(ggml_backend_buffer_t handle) {
+    return ((struct buffer *)handle->context)->base;
+}
 
-// Opens the file behind a mapping: by its name, or, when that now names another file or none, through the descriptor that
-// the loader still holds.
+// Opens the file behind a mapping: by its name, or, when that now names another file or none, through the descriptor
+// that the loader still holds.
 static int open_mapped(const struct gn_mapping *mapping, bool direct, struct gn_file **file) {
     int failed = gn_file_open(mapping->path, direct, 0, mapping->ino, file);
     if (!failed) {
@@ -259,7 +262,9 @@ ggml_backend_buffer_type_t gn_buffer_type(ggml_backend_dev_t device) {
     return &type;
 }
 
-bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer) { return buffer->buft == gn_buffer_type(NULL); }
+bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer) {
+    return buffer->buft == gn_buffer_type(NULL);
+}
 
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
     const struct ggml_tensor *base = tensor->view_src ? tensor->view_src : tensor;
@@ -284,9 +289,9 @@ static uint64_t room_for_dense(const struct buffer *buffer, const struct gn_knob
 static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     static const char *const names[] = {"automatic", "copied", "locked", "mapped"};
     struct gn_dense_result result;
-    int failed =
-        gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map, (enum gn_dense_mode)knobs->value[GN_DENSE],
-                         room_for_dense(buffer, knobs), !interposed(), &result);
+    int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
+                                  (enum gn_dense_mode)knobs->value[GN_DENSE], room_for_dense(buffer, knobs),
+                                  !interposed(), &result);
     if (failed) {
         gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
         return failed;

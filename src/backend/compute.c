@@ -1,11 +1,11 @@
-// Runs the graphs that ggml hands us: a MoE layer's products and what lies between them, expert by expert as they arrive, and
-// anything else node by node through the CPU backend.
+// Runs the graphs that ggml hands us: a MoE layer's products and what lies between them, expert by expert as they
+// arrive, and anything else node by node through the CPU backend.
 //
-// The rows of a batch are sorted by expert. For a group of experts that are in memory, their rows of every input are gathered
-// into compact arrays; each product becomes one ggml_mul_mat_id of one expert over its rows, each operation between products
-// one operation over the rows of the whole group; the results are scattered to where ggml expects them. With that, decode and
-// prefill are the same code, a layer needs no more memory than one expert and its rows, and the results have stock's bits: the
-// same kernels see the same rows.
+// The rows of a batch are sorted by expert. For a group of experts that are in memory, their rows of every input are
+// gathered into compact arrays; each product becomes one ggml_mul_mat_id of one expert over its rows, each operation
+// between products one operation over the rows of the whole group; the results are scattered to where ggml expects
+// them. With that, decode and prefill are the same code, a layer needs no more memory than one expert and its rows, and
+// the results have stock's bits: the same kernels see the same rows.
 #include "backend/moe_run.h"
 
 #include "config/log.h"
@@ -36,7 +36,9 @@ struct gn_compute {
 
 static _Atomic(struct ggml_threadpool *) shared_pool;
 
-void gn_compute_share_pool(struct ggml_threadpool *pool) { atomic_store(&shared_pool, pool); }
+void gn_compute_share_pool(struct ggml_threadpool *pool) {
+    atomic_store(&shared_pool, pool);
+}
 
 struct gn_compute *gn_compute_open(const struct gn_knobs *knobs) {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
@@ -109,8 +111,8 @@ void gn_compute_set_abort(struct gn_compute *compute, ggml_abort_callback callba
     }
 }
 
-// Uses the program's pool, or one of our own that sleeps as soon as it has nothing to do: without any, ggml would start new
-// threads for every graph.
+// Uses the program's pool, or one of our own that sleeps as soon as it has nothing to do: without any, ggml would start
+// new threads for every graph.
 static void choose_pool(struct gn_compute *compute) {
     struct ggml_threadpool *pool = atomic_load(&shared_pool);
     if (pool || compute->n_threads < 2) {

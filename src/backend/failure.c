@@ -20,4 +20,6 @@ void gn_fail(const char *format, ...) {
     gn_count(failures, 1);
 }
 
-const char *gn_last_failure(void) { return last; }
+const char *gn_last_failure(void) {
+    return last;
+}

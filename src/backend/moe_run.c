@@ -175,8 +175,8 @@ static int count_rows(struct gn_moe_run *run, uint32_t *count) {
         for (int64_t k = 0; k < run->n_used; k++) {
             int32_t id = id_at(run->ids, k, token);
             if (id < 0 || (uint32_t)id >= run->layer->n_experts) {
-                snprintf(run->error, sizeof run->error, "the router of block %u chose expert %d of %u", run->layer->block, id,
-                         run->layer->n_experts);
+                snprintf(run->error, sizeof run->error, "the router of block %u chose expert %d of %u",
+                         run->layer->block, id, run->layer->n_experts);
                 return -EINVAL;
             }
             count[id]++;
@@ -191,11 +191,12 @@ static int save_inputs(struct gn_moe_run *run, struct gn_scratch *scratch) {
     for (uint32_t i = 0; i < run->n_inputs; i++) {
         struct gn_run_input *input = &run->inputs[i];
         input->data = input->tensor->data;
+        input->saved = false;
         for (uint32_t n = 0; n < run->n_nodes; n++) {
             const struct ggml_tensor *node = run->nodes[n].tensor;
             if (run->nodes[n].scatter &&
                 overlaps(input->data, ggml_nbytes(input->tensor), node->data, ggml_nbytes(node))) {
-                input->data = NULL;
+                input->saved = true;
                 bytes += ggml_nbytes(input->tensor);
                 break;
             }
@@ -207,7 +208,7 @@ static int save_inputs(struct gn_moe_run *run, struct gn_scratch *scratch) {
     }
     for (uint32_t i = 0; i < run->n_inputs; i++) {
         struct gn_run_input *input = &run->inputs[i];
-        if (!input->data) {
+        if (input->saved && copies) {
             memcpy(copies, input->tensor->data, ggml_nbytes(input->tensor));
             input->data = copies;
             copies += ggml_nbytes(input->tensor);
@@ -255,9 +256,8 @@ int gn_moe_run_sort(struct gn_moe_run *run, struct gn_scratch *scratch) {
 // Calls for each row of the ready experts, in compact order: `row` names it, `at` counts from 0.
 #define FOR_EACH_ROW(run, ready, n)                                                                                    \
     for (uint32_t i_ = 0, at = 0; i_ < (n); i_++)                                                                      \
-        for (uint32_t r_ = (run)->row_start[(ready)[i_].index], row; r_ < (run)->row_start[(ready)[i_].index + 1] &&   \
-                                                                     (row = (run)->rows[r_], true);                    \
-             r_++, at++)
+        for (uint32_t r_ = (run)->row_start[(ready)[i_].index], row;                                                   \
+             r_ < (run)->row_start[(ready)[i_].index + 1] && (row = (run)->rows[r_], true); r_++, at++)
 
 static void gather(const struct gn_moe_run *run, const struct gn_run_input *input, const struct gn_ready *ready,
                    uint32_t n) {
@@ -289,7 +289,7 @@ void gn_moe_run_scatter(struct gn_moe_run *run, struct gn_scratch *scratch, cons
 
 // Gives every node and input its compact array for `rows` rows.
 static bool place_rows(struct gn_moe_run *run, struct gn_scratch *scratch, size_t rows) {
-    size_t spare = (run->n_nodes + run->n_inputs) * 64u;
+    size_t spare = ((size_t)run->n_nodes + run->n_inputs) * 64;
     uint8_t *memory = gn_scratch_get(scratch, GN_SCRATCH_ROWS, rows * run->row_bytes + spare);
     if (!memory) {
         return false;

@@ -1,12 +1,14 @@
-// A MoE layer as it stands in a graph: products with one layer's expert weights, all routed by the same ids, and the row-wise
-// operations between them. Collected node by node, then built anew for each group of experts over compact rows.
+// A MoE layer as it stands in a graph: products with one layer's expert weights, all routed by the same ids, and the
+// row-wise operations between them. Collected node by node, then built anew for each group of experts over compact
+// rows.
 //
 //     gn_moe_run_add() …        collect nodes, until one does not belong
 //     gn_moe_run_sort()         which rows belong to which expert
 //     for each group of experts: gn_moe_run_build(), compute, gn_moe_run_scatter()
 //     gn_moe_run_clear()
 //
-// A row is one (token, k-th choice) pair. Compact arrays hold the rows of a group's experts one after another: [ne0, 1, rows].
+// A row is one (token, k-th choice) pair. Compact arrays hold the rows of a group's experts one after another: [ne0, 1,
+// rows].
 #pragma once
 
 #include "backend/backend.h"
@@ -28,8 +30,8 @@ enum gn_operand_kind {
 
 struct gn_operand {
     enum gn_operand_kind kind;
-    uint8_t index;           // of the node or input
-    size_t column;           // byte offset in a row
+    uint8_t index; // of the node or input
+    size_t column; // byte offset in a row
     struct ggml_tensor *tensor;
 };
 
@@ -42,7 +44,8 @@ struct gn_run_node {
 
 struct gn_run_input {
     struct ggml_tensor *tensor; // [ne0, n_used or 1, n_tokens]
-    const uint8_t *data;        // its bytes, or a copy of them where a result lies on them
+    const uint8_t *data;        // its bytes, or a copy of them
+    bool saved;                 // a copy, because a result lies on them
     float *rows;
 };
 
@@ -75,8 +78,8 @@ static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t ex
     return run->row_start[expert + 1] - run->row_start[expert];
 }
 
-// Gathers the rows of n ready experts and builds their graph. NULL when memory is short. The graph is the scratch's, until the
-// next build.
+// Gathers the rows of n ready experts and builds their graph. NULL when memory is short. The graph is the scratch's,
+// until the next build.
 struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
                                      uint32_t n);
 void gn_moe_run_scatter(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready, uint32_t n);

@@ -1,7 +1,7 @@
 // What ggml calls first: the registration, the one device, and a backend for each context.
 //
-// The device is of type ACCEL, so that every context takes it in by itself, and the loader offers it the weights that would
-// otherwise go to the CPU.
+// The device is of type ACCEL, so that every context takes it in by itself, and the loader offers it the weights that
+// would otherwise go to the CPU.
 #include "backend/backend.h"
 #include "config/log.h"
 #include "guanaco.h"
@@ -83,7 +83,9 @@ static ggml_backend_t device_init(ggml_backend_dev_t device, const char *params)
     return backend;
 }
 
-static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) { return gn_buffer_type(device); }
+static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) {
+    return gn_buffer_type(device);
+}
 
 static bool device_supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op) {
     (void)device;

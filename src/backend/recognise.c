@@ -1,10 +1,11 @@
-// Which operations are ours: expert matrix products, and what lies between them (activations, biases, scales), so that ggml
-// hands us a whole MoE layer in one call. Claiming anything else would draw the rest of the graph to us.
+// Which operations are ours: expert matrix products, and what lies between them (activations, biases, scales), so that
+// ggml hands us a whole MoE layer in one call. Claiming anything else would draw the rest of the graph to us.
 #include "backend/backend.h"
 
 #include <string.h>
 
-// The longest chain of operations between two expert products that is followed: clamped and scaled activations need five.
+// The longest chain of operations between two expert products that is followed: clamped and scaled activations need
+// five.
 #define DEEPEST 8
 
 static const struct ggml_tensor *base_of(const struct ggml_tensor *tensor) {

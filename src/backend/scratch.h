@@ -21,11 +21,12 @@ struct gn_scratch {
     struct ggml_context *context; // over memory[GN_SCRATCH_GRAPH]
 };
 
-// Returns at least `bytes` of the part, aligned to 64, NULL when memory is short. Contents are kept only when it need not grow.
+// Returns at least `bytes` of the part, aligned to 64, NULL when memory is short. Contents are kept only when it need
+// not grow.
 void *gn_scratch_get(struct gn_scratch *scratch, enum gn_scratch_part part, size_t bytes);
 
-// Returns an empty graph for n nodes, each with up to three operands made in scratch->context. What was made there before is
-// gone. NULL when memory is short.
+// Returns an empty graph for n nodes, each with up to three operands made in scratch->context. What was made there
+// before is gone. NULL when memory is short.
 struct ggml_cgraph *gn_scratch_graph(struct gn_scratch *scratch, size_t n);
 
 void gn_scratch_free(struct gn_scratch *scratch);

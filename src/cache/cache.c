@@ -118,7 +118,8 @@ static int cut_slots(struct gn_cache *cache) {
 
 static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *layers) {
     for (uint32_t l = 0; l < cache->n_layers; l++) {
-        if (layers[l].n_experts == 0 || layers[l].slot_bytes == 0 || layers[l].n_experts > GN_NONE / 2 - cache->n_entries) {
+        if (layers[l].n_experts == 0 || layers[l].slot_bytes == 0 ||
+            layers[l].n_experts > GN_NONE / 2 - cache->n_entries) {
             return -EINVAL;
         }
         cache->first_entry[l] = cache->n_entries;
@@ -254,8 +255,7 @@ static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool
     if (!evict) {
         return GN_NONE;
     }
-    uint32_t victim =
-        cache->policy->victim(cache->policy_state, (uint32_t)(class - cache->classes), in_use, cache);
+    uint32_t victim = cache->policy->victim(cache->policy_state, (uint32_t)(class - cache->classes), in_use, cache);
     if (victim == GN_NONE) {
         return GN_NONE;
     }
@@ -289,9 +289,13 @@ void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
     class->free_slot = slot;
 }
 
-uint32_t gn_cache_slots(const struct gn_cache *cache) { return cache->n_slots; }
+uint32_t gn_cache_slots(const struct gn_cache *cache) {
+    return cache->n_slots;
+}
 
-uint64_t gn_cache_bytes(const struct gn_cache *cache) { return cache->bytes; }
+uint64_t gn_cache_bytes(const struct gn_cache *cache) {
+    return cache->bytes;
+}
 
 static const struct size_class *class_of_slot(const struct gn_cache *cache, uint32_t slot) {
     const struct size_class *class = cache->classes;
@@ -310,4 +314,6 @@ uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot) {
     return class_of_slot(cache, slot)->slot_bytes;
 }
 
-struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache) { return cache->totals; }
+struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache) {
+    return cache->totals;
+}

@@ -1,7 +1,7 @@
 // Which experts are in memory, and where. Decides; moves no bytes. The engine and the simulator run exactly this.
 //
-// A slot holds one whole expert. Slots come in size classes, cut once from a byte budget; a slot's class never changes. One
-// thread owns a cache. Nothing here allocates, locks or calls the kernel after gn_cache_open().
+// A slot holds one whole expert. Slots come in size classes, cut once from a byte budget; a slot's class never changes.
+// One thread owns a cache. Nothing here allocates, locks or calls the kernel after gn_cache_open().
 //
 // Use is in events. An event is what one layer uses in one step, each expert once:
 //
@@ -21,33 +21,34 @@
 
 struct gn_cache_layer {
     uint32_t n_experts;
-    uint64_t slot_bytes;  // memory one expert of this layer needs in a slot
+    uint64_t slot_bytes; // memory one expert of this layer needs in a slot
 };
 
 struct gn_cache_options {
-    const struct gn_cache_layer *layers;  // copied
-    uint32_t                     n_layers;
-    uint64_t                     budget;  // bytes for slots
-    const struct gn_policy      *policy;
+    const struct gn_cache_layer *layers; // copied
+    uint32_t n_layers;
+    uint64_t budget; // bytes for slots
+    const struct gn_policy *policy;
 };
 
 struct gn_cache;
 
-// Returns 0 and the cache in *out; -EINVAL for a shape that cannot be, -ENOMEM. A budget too small for a single slot gives
-// a cache with no slots, which misses always.
-int  gn_cache_open(const struct gn_cache_options *options, struct gn_cache **out);
-void gn_cache_close(struct gn_cache *cache);  // NULL is allowed
+// Returns 0 and the cache in *out; -EINVAL for a shape that cannot be, -ENOMEM. A budget too small for a single slot
+// gives a cache with no slots, which misses always.
+int gn_cache_open(const struct gn_cache_options *options, struct gn_cache **out);
+void gn_cache_close(struct gn_cache *cache); // NULL is allowed
 
 // The number that names expert `expert` of layer `layer`.
 uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t expert);
 
-void     gn_cache_begin(struct gn_cache *cache);
+void gn_cache_begin(struct gn_cache *cache);
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry);
-// Gives a missing expert a slot: a free one, or, if `evict`, that of the policy's victim. GN_NONE when there is neither.
+// Gives a missing expert a slot: a free one, or, if `evict`, that of the policy's victim. GN_NONE when there is
+// neither.
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool evict);
 // Takes an expert out again whose bytes did not arrive. Its slot is free.
-void     gn_cache_drop(struct gn_cache *cache, uint32_t entry);
-void     gn_cache_end(struct gn_cache *cache);
+void gn_cache_drop(struct gn_cache *cache, uint32_t entry);
+void gn_cache_end(struct gn_cache *cache);
 
 // The shape that was cut from the budget, for whoever provides the memory: slots 0 … n_slots-1, each at `offset` in a
 // region of `bytes` bytes.
@@ -58,6 +59,6 @@ uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot);
 
 struct gn_cache_totals {
     uint64_t events, hits, misses, inserts, evictions;
-    uint32_t resident;  // experts now in slots
+    uint32_t resident; // experts now in slots
 };
 struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache);

@@ -47,7 +47,8 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
     bool explicit_cache = knobs->given[GN_EXPERT_CACHE] && wish > 0;
     int64_t bytes = explicit_cache ? wish : left_of_ram(knobs, taken);
     if (bytes < (int64_t)least) {
-        snprintf(why, why_size, "%s leaves %s for experts, but this model needs at least %s (%d experts of %s); raise it",
+        snprintf(why, why_size,
+                 "%s leaves %s for experts, but this model needs at least %s (%d experts of %s); raise it",
                  explicit_cache ? "--expert-cache (GUANACO_EXPERT_CACHE)" : "--ram (GUANACO_RAM)",
                  gn_format_bytes(bytes > 0 ? (uint64_t)bytes : 0, have_text), gn_format_bytes(least, need_text),
                  GN_LEAST_STAGING, gn_format_bytes(largest, (char[32]){0}));

@@ -18,24 +18,24 @@ struct item {
 
 struct gn_fetch {
     struct gn_fetch_request request;
-    struct item *items;      // [most experts of any layer]
-    uint32_t *ready;         // items ready and not returned: a queue of [most experts]
+    struct item *items; // [most experts of any layer]
+    uint32_t *ready;    // items ready and not returned: a queue of [most experts]
     uint32_t ready_head, ready_tail;
-    uint32_t *waiting;       // items that wait for a staging slot, in order
+    uint32_t *waiting; // items that wait for a staging slot, in order
     uint32_t waiting_head, waiting_tail;
-    uint32_t *free_staging;  // stack
+    uint32_t *free_staging; // stack
     uint32_t n_free_staging;
-    struct gn_read *reads;   // of this event, in order of submission: [most experts x GN_MAX_SLICES]
-    uint8_t *slice_of_read;  // which slice each is of
+    struct gn_read *reads;  // of this event, in order of submission: [most experts x GN_MAX_SLICES]
+    uint8_t *slice_of_read; // which slice each is of
     uint32_t n_reads, n_submitted;
-    uint32_t left;           // items not returned yet
+    uint32_t left; // items not returned yet
     bool any_missed, checked;
     int error;
     struct gn_cache_totals before;
 };
 
 int gn_fetch_open(struct gn_stream *stream) {
-    uint32_t most = 0;
+    uint32_t most = 1;
     for (uint32_t l = 0; l < stream->map.n_layers; l++) {
         uint32_t n = stream->map.layers[l]->n_experts;
         most = n > most ? n : most;
@@ -51,7 +51,8 @@ int gn_fetch_open(struct gn_stream *stream) {
     fetch->free_staging = calloc(stream->n_staging, sizeof *fetch->free_staging);
     fetch->reads = calloc((size_t)most * GN_MAX_SLICES, sizeof *fetch->reads);
     fetch->slice_of_read = calloc((size_t)most * GN_MAX_SLICES, sizeof *fetch->slice_of_read);
-    if (!fetch->reads || !fetch->slice_of_read || !fetch->items || !fetch->ready || !fetch->waiting || !fetch->free_staging) {
+    if (!fetch->reads || !fetch->slice_of_read || !fetch->items || !fetch->ready || !fetch->waiting ||
+        !fetch->free_staging) {
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < stream->n_staging; i++) {
@@ -147,8 +148,8 @@ static void place_misses(struct gn_stream *stream) {
     }
 }
 
-// Adds the reads of all misses that have a slot. Decode wants gate and up of all experts before any down; prefill computes
-// expert after expert, in file order.
+// Adds the reads of all misses that have a slot. Decode wants gate and up of all experts before any down; prefill
+// computes expert after expert, in file order.
 static void add_cached(struct gn_fetch *fetch) {
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < fetch->request.n; i++) {

@@ -175,9 +175,12 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     }
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
-    snprintf(text, size, "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u staging, %s, %s, %s, dense %s",
+    snprintf(text, size,
+             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u staging, %s, %s, %s, dense %s",
              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
              experts ? 100.0 * slots / (double)experts : 0, stream->n_staging, gn_reader_name(stream->reader),
-             direct == stream->map.n_files ? "O_DIRECT" : direct ? "O_DIRECT for some files" : "buffered",
+             direct == stream->map.n_files ? "O_DIRECT"
+             : direct                      ? "O_DIRECT for some files"
+                                           : "buffered",
              stream->policy, stream->dense ? stream->dense : "resident");
 }

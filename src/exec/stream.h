@@ -1,7 +1,8 @@
 // The streaming state of one model: its experts' places on disk, their slots in memory, and the reader between the two.
 //
-// Life: opened empty when the loader allocates the expert tensors, filled with gn_expert_map_add(), started by the first
-// context or graph, closed with the model. Whoever computes holds the lock, so that several contexts of one model take turns.
+// Life: opened empty when the loader allocates the expert tensors, filled with gn_expert_map_add(), started by the
+// first context or graph, closed with the model. Whoever computes holds the lock, so that several contexts of one model
+// take turns.
 #pragma once
 
 #include "cache/cache.h"
@@ -26,18 +27,18 @@ struct gn_stream {
     uint64_t staging_at, staging_slot_bytes;
     uint32_t n_staging;
 
-    uint64_t dense_bytes;    // of this model, held beside the experts
-    const char *dense;       // how they are held: "copied", "locked" or "mapped"; NULL before it is known
-    struct gn_fetch *fetch;  // the one event in progress, its memory taken at start
-    char error[512];         // why the last event failed
+    uint64_t dense_bytes;   // of this model, held beside the experts
+    const char *dense;      // how they are held: "copied", "locked" or "mapped"; NULL before it is known
+    struct gn_fetch *fetch; // the one event in progress, its memory taken at start
+    char error[512];        // why the last event failed
 };
 
 // Returns an empty stream, or NULL when memory is short.
 struct gn_stream *gn_stream_open(void);
 void gn_stream_close(struct gn_stream *stream); // NULL is allowed
 
-// Sizes the cache by the budget, takes its memory, opens the reader. Returns 0, or a negative errno with one plain line in
-// stream->error. Doing it again changes nothing. Call with the lock held.
+// Sizes the cache by the budget, takes its memory, opens the reader. Returns 0, or a negative errno with one plain line
+// in stream->error. Doing it again changes nothing. Call with the lock held.
 int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs);
 
 // Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that.

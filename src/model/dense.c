@@ -140,7 +140,8 @@ static int drop_touched(const struct gn_mapped_file *file, struct ranges *dense)
         }
         uint64_t end = dense->items[i].end;
         uint64_t whole_end = (end + PAGE - 1) / PAGE * PAGE;
-        failed = failed ? failed : add_range(&kept, kept_from, touched >= TOUCHED_RUN ? whole_end - touched * PAGE : end);
+        failed =
+            failed ? failed : add_range(&kept, kept_from, touched >= TOUCHED_RUN ? whole_end - touched * PAGE : end);
     }
     close(pagemap);
     if (failed) {
@@ -160,7 +161,8 @@ static uint64_t total(const struct ranges *ranges) {
     return bytes;
 }
 
-// Anonymous memory of `bytes` at an address congruent to `like` modulo the huge page size, so that huge pages can move whole.
+// Anonymous memory of `bytes` at an address congruent to `like` modulo the huge page size, so that huge pages can move
+// whole.
 static void *matching_memory(const void *like, uint64_t bytes) {
     uint8_t *memory =
         mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -177,8 +179,8 @@ static void *matching_memory(const void *like, uint64_t bytes) {
     return memory + skip;
 }
 
-// Replaces one piece of the mapping by anonymous memory with the same bytes. The move is atomic: at no time does anybody see
-// anything else there.
+// Replaces one piece of the mapping by anonymous memory with the same bytes. The move is atomic: at no time does
+// anybody see anything else there.
 static int copy_piece(const struct gn_mapped_file *file, uint64_t begin, uint64_t end) {
     uint8_t *target = file->base + begin;
     uint64_t pages = (end - begin + PAGE - 1) / PAGE * PAGE;
@@ -238,8 +240,8 @@ static unsigned advise(const struct gn_mapped_file *file, const struct ranges *r
     return failed;
 }
 
-// No read-ahead may run from the dense weights into the experts: the whole mapping is read as it is touched, and the dense
-// ranges are asked for once.
+// No read-ahead may run from the dense weights into the experts: the whole mapping is read as it is touched, and the
+// dense ranges are asked for once.
 static unsigned leave_mapped(const struct gn_mapped_file *file, const struct ranges *dense) {
     return advise(file, dense, MADV_RANDOM) + advise(file, dense, MADV_WILLNEED);
 }

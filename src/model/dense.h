@@ -1,9 +1,10 @@
-// Keeps a model's dense weights in memory while its experts stream past. Expert traffic would push them out of the page cache
-// and every token would read them again.
+// Keeps a model's dense weights in memory while its experts stream past. Expert traffic would push them out of the page
+// cache and every token would read them again.
 //
-// Works on the loader's own file mappings, in place: the weights stay at the addresses that llama.cpp knows. Dense is what of
-// a file is still mapped and is not an expert. Pages that the process has touched already were copied elsewhere while loading
-// (repacked weights, a GPU's): their mapping is left alone and dropped from memory, so that nothing is held twice.
+// Works on the loader's own file mappings, in place: the weights stay at the addresses that llama.cpp knows. Dense is
+// what of a file is still mapped and is not an expert. Pages that the process has touched already were copied elsewhere
+// while loading (repacked weights, a GPU's): their mapping is left alone and dropped from memory, so that nothing is
+// held twice.
 //
 // Call after the model is loaded and before anything computes with it; not thread-safe.
 #pragma once
@@ -29,8 +30,8 @@ struct gn_dense_result {
     char note[200];          // why it is not what was asked for; "" when it is
 };
 
-// files: [n_files]. wanted: as the user said. room: bytes that may be spent on copies; AUTO leaves the weights mapped when
-// they need more. populated: the loader has touched every page, so touched pages tell nothing.
-// Returns 0 or a negative errno (a read failed: the mapping is as before from there on).
+// files: [n_files]. wanted: as the user said. room: bytes that may be spent on copies; AUTO leaves the weights mapped
+// when they need more. populated: the loader has touched every page, so touched pages tell nothing. Returns 0 or a
+// negative errno (a read failed: the mapping is as before from there on).
 int gn_dense_protect(const struct gn_mapped_file *files, uint32_t n_files, const struct gn_expert_map *map,
                      enum gn_dense_mode wanted, uint64_t room, bool populated, struct gn_dense_result *result);

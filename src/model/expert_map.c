@@ -5,9 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t block_floor(uint64_t n) { return n / GN_BLOCK * GN_BLOCK; }
+static uint64_t block_floor(uint64_t n) {
+    return n / GN_BLOCK * GN_BLOCK;
+}
 
-static uint64_t block_ceil(uint64_t n) { return block_floor(n + GN_BLOCK - 1); }
+static uint64_t block_ceil(uint64_t n) {
+    return block_floor(n + GN_BLOCK - 1);
+}
 
 static uint64_t expert_offset(const struct gn_slice *slice, uint32_t expert) {
     return slice->offset + (uint64_t)expert * slice->bytes;
@@ -125,7 +129,7 @@ static int by_block(const void *a, const void *b) {
 
 void gn_expert_map_finish(struct gn_expert_map *map) {
     if (map->n_layers > 0) {
-        qsort(map->layers, map->n_layers, sizeof *map->layers, by_block);
+        qsort(map->layers, map->n_layers, sizeof(struct gn_layer *), by_block);
     }
     for (uint32_t l = 0; l < map->n_layers; l++) {
         struct gn_layer *layer = map->layers[l];

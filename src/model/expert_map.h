@@ -1,9 +1,9 @@
 // Which bytes of which file make up each expert. Filled as the loader hands over tensors; knows nothing of ggml.
 //
-// A layer here is one set of routed experts: usually a block of the model, though a block may hold two sets (grovemoe). Each
-// expert of a layer consists of slices, one per tensor: gate, up and down, or gate_up and down, or up and down; each slice is
-// one contiguous byte range, whatever its quantisation. In a slot the slices lie one after another, each with room to be read
-// in whole blocks, so that a direct read never has to move bytes.
+// A layer here is one set of routed experts: usually a block of the model, though a block may hold two sets (grovemoe).
+// Each expert of a layer consists of slices, one per tensor: gate, up and down, or gate_up and down, or up and down;
+// each slice is one contiguous byte range, whatever its quantisation. In a slot the slices lie one after another, each
+// with room to be read in whole blocks, so that a direct read never has to move bytes.
 //
 // Not thread-safe: filled by the loading thread, read-only afterwards.
 #pragma once
@@ -44,11 +44,11 @@ struct gn_expert_map {
     uint64_t bytes; // of all experts, on disk
 };
 
-// Adds tensor `name` ("blk.N.ffn_gate_exps.weight"), whose n_experts slices of `bytes` each begin at `offset` of file. The
-// map takes the file over and closes it in the end; the same file may come many times. Returns 0 with the layer and the
-// slice's number, -EINVAL when the range passes the end of the file, or -ENOMEM.
-int gn_expert_map_add(struct gn_expert_map *map, const char *name, uint32_t n_experts, struct gn_file *file, uint64_t offset,
-                      uint64_t bytes, struct gn_layer **layer, uint32_t *slice);
+// Adds tensor `name` ("blk.N.ffn_gate_exps.weight"), whose n_experts slices of `bytes` each begin at `offset` of file.
+// The map takes the file over and closes it in the end; the same file may come many times. Returns 0 with the layer and
+// the slice's number, -EINVAL when the range passes the end of the file, or -ENOMEM.
+int gn_expert_map_add(struct gn_expert_map *map, const char *name, uint32_t n_experts, struct gn_file *file,
+                      uint64_t offset, uint64_t bytes, struct gn_layer **layer, uint32_t *slice);
 
 // Sorts the layers into sweep order and lays out their slots. To be called again if more was added.
 void gn_expert_map_finish(struct gn_expert_map *map);

@@ -16,7 +16,7 @@ struct gn_mapping {
 // Finds the file-backed mapping that holds the address. Returns false when there is none.
 bool gn_mapping_find(const void *address, struct gn_mapping *out);
 
-// Calls visit(context, mapping) for every mapping of the file `ino` that overlaps [start, end), in address order. Returns
-// 0, or the first non-zero value of visit, or a negative errno.
+// Calls visit(context, mapping) for every mapping of the file `ino` that overlaps [start, end), in address order.
+// Returns 0, or the first non-zero value of visit, or a negative errno.
 int gn_mapping_each(uint64_t ino, uintptr_t start, uintptr_t end,
                     int (*visit)(void *context, const struct gn_mapping *mapping), void *context);

@@ -1,8 +1,8 @@
 // An eviction policy: told what is used, asked what to drop. Knows nothing of ggml, files, slots or threads.
 //
-// Experts are named by an entry number, 0 … n_entries-1, counted through all layers. Each entry belongs to a size class;
-// only entries of one class can replace one another. The cache calls from one thread, in this order, once per event (the
-// experts that one layer uses in one step):
+// Experts are named by an entry number, 0 … n_entries-1, counted through all layers. Each entry belongs to a size
+// class; only entries of one class can replace one another. The cache calls from one thread, in this order, once per
+// event (the experts that one layer uses in one step):
 //
 //     hit(e) or insert(e) for every expert of the event; before an insert that needs room: victim(), then evict() of it
 //
@@ -16,26 +16,27 @@
 #define GN_NONE UINT32_MAX
 
 struct gn_policy_shape {
-    uint32_t        n_entries;
-    uint32_t        n_classes;
-    uint32_t        n_layers;
-    const uint32_t *layer_of;  // [n_entries] which layer an entry belongs to; owned by the cache, outlives the policy
+    uint32_t n_entries;
+    uint32_t n_classes;
+    uint32_t n_layers;
+    const uint32_t *layer_of; // [n_entries] which layer an entry belongs to; owned by the cache, outlives the policy
 };
 
 struct gn_policy {
-    const char *name;  // as on the command line
-    const char *help;  // one line
+    const char *name; // as on the command line
+    const char *help; // one line
     // Returns the policy's state, or NULL when memory is short.
     void *(*open)(const struct gn_policy_shape *shape);
     void (*close)(void *state);
     void (*hit)(void *state, uint32_t entry, uint32_t size_class);
     void (*insert)(void *state, uint32_t entry, uint32_t size_class);
-    void (*evict)(void *state, uint32_t entry, uint32_t size_class);  // the entry has left the cache, for whatever reason
+    void (*evict)(void *state, uint32_t entry,
+                  uint32_t size_class); // the entry has left the cache, for whatever reason
     // Names the entry of the class to evict, or GN_NONE when all are busy. Does not evict it.
     uint32_t (*victim)(void *state, uint32_t size_class, bool (*busy)(const void *context, uint32_t entry),
                        const void *context);
 };
 
-extern const struct gn_policy        gn_policy_lru;
-extern const struct gn_policy *const gn_policies[];       // NULL-terminated
-extern const char *const             gn_policy_names[];   // the same, by name, NULL-terminated
+extern const struct gn_policy gn_policy_lru;
+extern const struct gn_policy *const gn_policies[]; // NULL-terminated
+extern const char *const gn_policy_names[];         // the same, by name, NULL-terminated

@@ -93,7 +93,9 @@ int session_decode(struct session *session, const llama_token *tokens, int n, in
     return result;
 }
 
-const float *session_logits(struct session *session, int i) { return llama_get_logits_ith(session->context, i); }
+const float *session_logits(struct session *session, int i) {
+    return llama_get_logits_ith(session->context, i);
+}
 
 struct guanaco_stats session_stats(const struct session *session) {
     struct guanaco_stats stats = {.size = sizeof stats};

@@ -1,5 +1,6 @@
-// What the tests need of libllama: a model opened as stock does or through the plugin, fed with given tokens, its logits
-// kept. One session per process: the plugin, once loaded, takes part in everything, so stock must run in a process of its own.
+// What the tests need of libllama: a model opened as stock does or through the plugin, fed with given tokens, its
+// logits kept. One session per process: the plugin, once loaded, takes part in everything, so stock must run in a
+// process of its own.
 #pragma once
 
 #include "guanaco.h"

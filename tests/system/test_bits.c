@@ -1,6 +1,6 @@
-// Stock's bits at cache sizes from the least to everything: a long greedy decode, and batches of 2 to 64 tokens, which with a
-// handful of slots must share them. A slot that is used again while a batch still reads it shows at some sizes only, so all
-// sizes are tried, or with a STEP every STEP-th.
+// Stock's bits at cache sizes from the least to everything: a long greedy decode, and batches of 2 to 64 tokens, which
+// with a handful of slots must share them. A slot that is used again while a batch still reads it shows at some sizes
+// only, so all sizes are tried, or with a STEP every STEP-th.
 //
 //     test_bits MODEL PLUGIN [STEP [GREEDY]]
 #include "session.h"
@@ -98,8 +98,7 @@ static bool play(struct scenario *scenario) {
 
 static int run_scenario(const struct run *run, bool compare) {
     struct scenario scenario = {.run = run, .compare = compare};
-    struct session_options options = {
-        .model = run->model, .plugin = run->plugin, .n_context = CONTEXT, .n_ubatch = 48};
+    struct session_options options = {.model = run->model, .plugin = run->plugin, .n_context = CONTEXT, .n_ubatch = 48};
     if (session_open(&scenario.session, &options)) {
         return 1;
     }
@@ -121,7 +120,9 @@ static int stock(void *context) {
     return run_scenario(&run, false);
 }
 
-static int streamed(void *context) { return run_scenario(context, true); }
+static int streamed(void *context) {
+    return run_scenario(context, true);
+}
 
 int main(int argc, char **argv) {
     if (argc < 3 || argc > 5) {

@@ -1,5 +1,5 @@
-// A read error at the N-th read, for every N of a short run: the decode fails with an error that names file and expert, the
-// process lives, the same decode succeeds when tried again, and every logit has stock's bits.
+// A read error at the N-th read, for every N of a short run: the decode fails with an error that names file and expert,
+// the process lives, the same decode succeeds when tried again, and every logit has stock's bits.
 //
 //     test_faults MODEL PLUGIN
 #include "session.h"
@@ -20,7 +20,9 @@ struct run {
     uint64_t *reads; // shared: of a clean run
 };
 
-static llama_token token_at(const struct session *session, int i) { return (i * 131 + 17) % session->n_vocab; }
+static llama_token token_at(const struct session *session, int i) {
+    return (i * 131 + 17) % session->n_vocab;
+}
 
 // Decodes until it succeeds; at most one failure is allowed, and only where one was ordered.
 static int decode(struct run *run, struct session *session, int from, int n, int *failures) {
@@ -36,7 +38,8 @@ static int decode(struct run *run, struct session *session, int from, int n, int
         fprintf(stderr, "unexpected failure: '%s'\n", why);
         return 1;
     }
-    // What earlier ubatches of the failed batch left in the KV cache goes, as any program would do before it tries again.
+    // What earlier ubatches of the failed batch left in the KV cache goes, as any program would do before it tries
+    // again.
     llama_memory_seq_rm(llama_get_memory(session->context), 0, from, -1);
     return session_decode(session, tokens, n, from) != 0;
 }
@@ -81,7 +84,9 @@ static int stock(void *context) {
     return run_session(&run, false);
 }
 
-static int streamed(void *context) { return run_session(context, true); }
+static int streamed(void *context) {
+    return run_session(context, true);
+}
 
 static int one_fault(struct run *run, uint64_t at, const char *result) {
     char number[32];
@@ -90,8 +95,8 @@ static int one_fault(struct run *run, uint64_t at, const char *result) {
     setenv("GUANACO_FAULT_RESULT", result, 1);
     int code = in_child(streamed, run);
     if (code) {
-        fprintf(stderr, "read %s of %llu failed with %s: exit code %d\n", number, (unsigned long long)*run->reads, result,
-                code);
+        fprintf(stderr, "read %s of %llu failed with %s: exit code %d\n", number, (unsigned long long)*run->reads,
+                result, code);
     }
     return code != 0;
 }
@@ -116,7 +121,8 @@ int main(int argc, char **argv) {
     run.faulty = true;
     char eio[16];
     snprintf(eio, sizeof eio, "%d", -EIO);
-    // Every read near the start, where the prefill ends and decoding begins; then one of 23, so that all phases are met.
+    // Every read near the start, where the prefill ends and decoding begins; then one of 23, so that all phases are
+    // met.
     for (uint64_t at = 1; at <= reads; at += at < 24 ? 1 : 23) {
         const char *result = at % 2 ? eio : "4096";
         setenv("GUANACO_IO", at % 4 < 2 ? "uring" : "threads", 1);

@@ -13,8 +13,7 @@
 #include <string.h>
 
 static struct gn_cache *open_cache(const struct gn_cache_layer *layers, uint32_t n, uint64_t budget) {
-    struct gn_cache_options options = {
-        .layers = layers, .n_layers = n, .budget = budget, .policy = &gn_policy_lru};
+    struct gn_cache_options options = {.layers = layers, .n_layers = n, .budget = budget, .policy = &gn_policy_lru};
     struct gn_cache *cache = NULL;
     assert_int_equal(gn_cache_open(&options, &cache), 0);
     return cache;
@@ -163,7 +162,11 @@ static void size_classes_share_the_budget(void **state) {
     struct gn_cache_layer layers[48];
     uint64_t all = 0;
     for (uint32_t l = 0; l < 48; l++) {
-        layers[l] = (struct gn_cache_layer){.n_experts = 128, .slot_bytes = (l % 2 ? 660 : l % 3 ? 760 : 664) * 4096ull};
+        layers[l] = (struct gn_cache_layer){.n_experts = 128,
+                                            .slot_bytes = (l % 2   ? 660
+                                                           : l % 3 ? 760
+                                                                   : 664) *
+                                                          4096ull};
         all += layers[l].slot_bytes * 128;
     }
     for (uint64_t budget = all / 20; budget <= all + all / 10; budget += all / 20) {

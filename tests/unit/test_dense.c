@@ -30,8 +30,9 @@ struct model {
     struct gn_mapped_file file;
 };
 
-static uint8_t pattern(uint64_t at) { return (uint8_t)(at * 2654435761u >> 13); }
-
+static uint8_t pattern(uint64_t at) {
+    return (uint8_t)(at * 2654435761u >> 13);
+}
 
 static void add(struct model *model, const char *name, uint64_t offset) {
     struct gn_layer *layer;
@@ -177,7 +178,7 @@ static void locking_never_fails_the_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(copied_weights_are_anonymous_and_equal), TEST(mapped_weights_stay_where_they_are),
+        TEST(copied_weights_are_anonymous_and_equal),  TEST(mapped_weights_stay_where_they_are),
         TEST(automatic_copies_what_there_is_room_for), TEST(touched_weights_are_not_copied),
         TEST(locking_never_fails_the_model),
     };
