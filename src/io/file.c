@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 // The most that one step of an unaligned direct read copies.
-#define BOUNCE_BYTES (256u * 1024)
+#define BOUNCE_BYTES ((size_t)256 * 1024)
 
 struct gn_file {
     int fd;
@@ -53,7 +53,7 @@ static const char *refused_by_statx(int fd) {
 static const char *refused_direct(int fd) {
     struct statfs fs;
     if (fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
-        return "it lies in memory (tmpfs)";
+        return "it lies in memory, on a tmpfs";
     }
     const char *why = refused_by_statx(fd);
     if (!why) {

@@ -122,7 +122,7 @@ static void take_ended(struct uring *uring, struct gn_read_list *ended) {
 // Waits until a read has ended, or for a moment when that cannot be waited for.
 static void await(struct uring *uring) {
     if (uring->broken || uring->unsent.first) {
-        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         return;
     }
     struct io_uring_cqe *cqe;
