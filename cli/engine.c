@@ -1,0 +1,77 @@
+#include "engine.h"
+
+#include "cli.h"
+
+#include "llama.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool engine_find_plugin(char *path, size_t size, char *why, size_t why_size) {
+    const char *given = getenv("GUANACO_PLUGIN");
+    bool set = given && *given;
+    bool fits =
+        set ? (size_t)snprintf(path, size, "%s", given) < size : beside_program("../lib/libguanaco.so", path, size);
+    if (!fits || access(path, R_OK) != 0) {
+        snprintf(why, why_size, "the streaming plugin is not at %s%s; %s", path, set ? " (GUANACO_PLUGIN)" : "",
+                 set ? "correct the variable or unset it" : "build it with make, or name it in GUANACO_PLUGIN");
+        return false;
+    }
+    return true;
+}
+
+static void load_backends(void) {
+    // A plugin that the environment names comes by our own hand, so that it is not loaded twice.
+    unsetenv("GGML_BACKEND_PATH");
+    Dl_info info;
+    void (*symbol)(void) = llama_backend_init;
+    void *address;
+    memcpy(&address, &symbol, sizeof address);
+    if (dladdr(address, &info) && info.dli_fname) {
+        char directory[PATH_MAX];
+        snprintf(directory, sizeof directory, "%s", info.dli_fname);
+        char *slash = strrchr(directory, '/');
+        if (slash) {
+            *slash = '\0';
+            ggml_backend_load_all_from_path(directory);
+        }
+    }
+    if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) {
+        ggml_backend_load_all();
+    }
+}
+
+static void *function(ggml_backend_reg_t registry, const char *name) {
+    return registry ? ggml_backend_reg_get_proc_address(registry, name) : NULL;
+}
+
+bool engine_load(struct engine *engine, const char *plugin, char *why, size_t why_size) {
+    *engine = (struct engine){0};
+    load_backends();
+    ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    if (!cpu) {
+        snprintf(why, why_size,
+                 "llama.cpp has no CPU backend here: no libggml-cpu-*.so beside libllama; install it whole");
+        return false;
+    }
+    ggml_backend_reg_t cpu_registry = ggml_backend_dev_backend_reg(cpu);
+    *(void **)&engine->threadpool_new = function(cpu_registry, "ggml_threadpool_new");
+    *(void **)&engine->threadpool_free = function(cpu_registry, "ggml_threadpool_free");
+    if (!plugin) {
+        return true;
+    }
+    ggml_backend_reg_t ours = ggml_backend_load(plugin);
+    if (!ours) {
+        snprintf(why, why_size, "the streaming plugin %s cannot be loaded; build it again for this llama.cpp", plugin);
+        return false;
+    }
+    *(void **)&engine->stats = function(ours, "guanaco_stats");
+    *(void **)&engine->mode = function(ours, "guanaco_mode");
+    *(void **)&engine->share_threadpool = function(ours, "guanaco_threadpool");
+    *(void **)&engine->last_error = function(ours, "guanaco_last_error");
+    return true;
+}

@@ -1,0 +1,18 @@
+// Writes JSON, one value after another, commas and escapes included.
+#pragma once
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct json {
+    FILE *to;
+    int depth;
+    int first; // nothing was written at this depth yet
+};
+
+// key: NULL within an array and at the top.
+void json_open(struct json *json, const char *key, char bracket); // '{' or '['
+void json_close(struct json *json, char bracket);                 // '}' or ']'
+void json_string(struct json *json, const char *key, const char *text);
+void json_integer(struct json *json, const char *key, uint64_t number);
+void json_number(struct json *json, const char *key, double number);
