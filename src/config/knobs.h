@@ -89,5 +89,8 @@ void gn_knobs_export(const struct gn_knobs *knobs);
 void gn_knobs_print_help(FILE *to);     // "  --ram SIZE   …   [default …; GUANACO_RAM]" lines
 void gn_knobs_print_markdown(FILE *to); // the README's table
 
+// Prints words from column `from` on, in lines of at most 100 columns. The cursor is at `column`.
+void gn_print_wrapped(FILE *to, int column, int from, const char *text);
+
 // Formats bytes as "1.50 GiB". Returns buffer, of at least 32 bytes.
 char *gn_format_bytes(uint64_t bytes, char *buffer);

@@ -53,8 +53,7 @@ static void values_text(enum gn_knob knob, char *text, size_t size) {
     }
 }
 
-// Prints words from column `from` on, in lines of at most 100 columns. The cursor is at `column`.
-static void print_wrapped(FILE *to, int column, int from, const char *text) {
+void gn_print_wrapped(FILE *to, int column, int from, const char *text) {
     if (column >= from - 1) {
         fputc('\n', to);
         column = 0;
@@ -83,7 +82,7 @@ void gn_knobs_print_help(FILE *to) {
         values_text((enum gn_knob)k, values, sizeof values);
         snprintf(text, sizeof text, "%s [%s%sdefault %s; %s]", info->help, values, values[0] ? "; " : "",
                  default_text((enum gn_knob)k, fallback), info->environment);
-        print_wrapped(to, fprintf(to, "  %s %s", info->flag, info->value_name), 26, text);
+        gn_print_wrapped(to, fprintf(to, "  %s %s", info->flag, info->value_name), 28, text);
     }
 }
 
