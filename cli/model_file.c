@@ -118,7 +118,10 @@ static void read_metadata(struct model_file *model, const struct gguf_header *he
     } const numbers[] = {{"block_count", &model->blocks},
                          {"expert_count", &model->experts},
                          {"expert_used_count", &model->top_k},
-                         {"context_length", &model->context}};
+                         {"context_length", &model->context},
+                         {"embedding_length", &model->width},
+                         {"feed_forward_length", &model->dense_ff},
+                         {"expert_feed_forward_length", &model->expert_ff}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         snprintf(key, sizeof key, "%s.%s", model->architecture, numbers[i].suffix);
         *numbers[i].value = gguf_header_number(header, key, 0);

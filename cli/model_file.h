@@ -25,8 +25,9 @@ struct model_file {
     uint32_t n_shards;
     uint64_t file_bytes; // of all shards
     char architecture[64], name[128];
-    uint64_t blocks, experts, top_k, context; // from the metadata; 0 when not said
-    struct model_layer *layers;               // [n_layers], by block: those with routed experts
+    // From the metadata; 0 when not said.
+    uint64_t blocks, experts, top_k, context, width, dense_ff, expert_ff;
+    struct model_layer *layers; // [n_layers], by block: those with routed experts
     uint32_t n_layers;
     uint64_t expert_bytes, dense_bytes; // of all experts; of all other tensors
     uint64_t n_tensors;

@@ -17,9 +17,7 @@
 #define MIB ((uint64_t)1 << 20)
 
 // What a run touches beyond what the measuring process does: stacks, samplers, rings of the reader, allocator slack.
-#define RUN_OVERHEAD (12 * MIB)
-// Work space of products and of the plugin's gather and scatter, for each token of a step.
-#define WORK_PER_TOKEN ((uint64_t)16 << 10)
+#define RUN_OVERHEAD (6 * MIB)
 
 struct report {
     struct measured measured;
@@ -44,6 +42,15 @@ static void read_sizes(const char *line, void *context) {
     } else if (strstr(line, " cells") && strstr(line, "K (")) {
         measured->kv += bytes;
     }
+}
+
+// Work space for each token of a step: operands of products in 8 bits, and the rows that the plugin gathers for an
+// expert.
+static uint64_t work_per_token(const struct model_file *file) {
+    uint64_t expert_ff = file->expert_ff ? file->expert_ff : file->dense_ff;
+    uint64_t widest = file->width > file->dense_ff ? file->width : file->dense_ff;
+    uint64_t bytes = 2 * widest + sizeof(float) * (2 * file->width + 3 * expert_ff);
+    return bytes < MIB ? bytes : MIB; // a header may say anything
 }
 
 static void build_without_weights(const struct model_file *file, struct llama_model_params model_params,
@@ -74,7 +81,7 @@ static void build_without_weights(const struct model_file *file, struct llama_mo
     uint64_t peak = gn_memory_peak();
     // A recurrent state is really taken even now. Nothing else of a tensor is.
     report->measured.overhead = (peak > recurrent ? peak - recurrent : peak) + RUN_OVERHEAD +
-                                WORK_PER_TOKEN * context_params.n_ubatch +
+                                work_per_token(file) * context_params.n_ubatch +
                                 (uint64_t)llama_vocab_n_tokens(llama_model_get_vocab(model)) * 32;
     report->good = true;
 }

@@ -259,6 +259,9 @@ static double per_second(uint64_t tokens, uint64_t ns) {
 }
 
 void session_print_closing_line(const struct session *session) {
+    if (session->prefill_tokens == 0) {
+        return;
+    }
     char text[512], peak[32];
     size_t used = (size_t)snprintf(text, sizeof text,
                                    "prefill %" PRIu64 " tokens at %.1f tok/s, decode %" PRIu64 " tokens at %.1f tok/s",
