@@ -6,7 +6,7 @@
 #include <string.h>
 
 static struct {
-    bool verbose, quiet_errors, continued_visible;
+    bool verbose, quiet, continued_visible;
     char last_error[256];
     void (*listener)(const char *, void *);
     void *context;
@@ -28,8 +28,7 @@ static void on_line(enum ggml_log_level level, const char *line, void *unused) {
     if (level == GGML_LOG_LEVEL_ERROR && !filter.last_error[0]) {
         keep_error(line);
     }
-    bool visible =
-        filter.verbose || level == GGML_LOG_LEVEL_WARN || (level == GGML_LOG_LEVEL_ERROR && !filter.quiet_errors);
+    bool visible = filter.verbose || (level == GGML_LOG_LEVEL_WARN && !filter.quiet);
     if (level == GGML_LOG_LEVEL_CONT) {
         visible = filter.continued_visible;
     }
@@ -41,12 +40,11 @@ static void on_line(enum ggml_log_level level, const char *line, void *unused) {
 
 void log_filter_install(bool verbose) {
     filter.verbose = verbose;
-    filter.quiet_errors = !verbose;
     llama_log_set(on_line, NULL);
 }
 
-void log_filter_quiet_errors(bool quiet) {
-    filter.quiet_errors = quiet && !filter.verbose;
+void log_filter_quiet(void) {
+    filter.quiet = true;
 }
 
 void log_filter_forget(void) {

@@ -3,9 +3,10 @@
 
 #include <stdbool.h>
 
-// quiet_errors: errors are only kept, for a caller that says them in its own words.
+// Warnings are shown; errors are only kept, for callers that say them in their own words. verbose: everything is shown.
 void log_filter_install(bool verbose);
-void log_filter_quiet_errors(bool quiet);
+// From now on warnings are dropped too: they would break into the text that is being generated.
+void log_filter_quiet(void);
 
 void log_filter_forget(void);
 // The last error line without its line break and the name of the function that said it; never NULL.

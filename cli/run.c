@@ -267,9 +267,12 @@ static int run_all(struct run *run) {
         if (session_interrupted) {
             return EXIT_INTERRUPTED;
         }
-        gn_error("%s", run->why);
+        if (run->why[0]) {
+            gn_error("%s", run->why);
+        }
         return EXIT_FAILED;
     }
+    log_filter_quiet();
     enum outcome outcome = generate(run);
     session_print_closing_line(&run->session);
     return exit_code(outcome, run->session.decode_tokens == 0);

@@ -73,10 +73,17 @@ static void share_threads(struct session *session, int n) {
     }
 }
 
-// The plugin's reason, when it has one, tells more than llama.cpp's.
-static const char *reason(const struct session *session) {
+// The plugin says by itself, in its own line, why it failed.
+static bool plugin_said_why(const struct session *session) {
     const char *text = session->engine.last_error ? session->engine.last_error() : "";
-    return text && *text ? text : log_filter_last_error();
+    return text && *text;
+}
+
+static void explain(const struct session *session, const char *what, const char *path, char *why, size_t why_size) {
+    why[0] = '\0';
+    if (!plugin_said_why(session)) {
+        snprintf(why, why_size, "%s %s: %s", what, path, log_filter_last_error());
+    }
 }
 
 bool session_open(struct session *session, const char *path, struct llama_model_params model_params,
@@ -86,13 +93,12 @@ bool session_open(struct session *session, const char *path, struct llama_model_
     context_params.abort_callback = should_abort;
     session->model = llama_model_load_from_file(path, model_params);
     if (!session->model) {
-        snprintf(why, why_size, session_interrupted ? "interrupted" : "llama.cpp cannot load %s: %s", path,
-                 reason(session));
+        explain(session, "llama.cpp cannot load", path, why, why_size);
         return false;
     }
     session->context = llama_init_from_model(session->model, context_params);
     if (!session->context) {
-        snprintf(why, why_size, "cannot start %s: %s", path, reason(session));
+        explain(session, "cannot start", path, why, why_size);
         return false;
     }
     session->vocab = llama_model_get_vocab(session->model);
@@ -128,8 +134,8 @@ static enum outcome fail(const struct session *session, int code) {
     }
     if (code == 1) {
         gn_error("the context is full; give a larger one with -c");
-    } else {
-        gn_error("generating stopped: %s", reason(session));
+    } else if (!plugin_said_why(session)) {
+        gn_error("generating stopped: %s", log_filter_last_error());
     }
     return OUTCOME_FAILED;
 }
@@ -148,10 +154,9 @@ static llama_token *tokenize(const struct session *session, const char *text, bo
     return tokens;
 }
 
-static enum outcome prefill(struct session *session, llama_token *tokens, int32_t n) {
+static enum outcome prefill_steps(struct session *session, llama_token *tokens, int32_t n) {
     int32_t step = (int32_t)llama_n_ubatch(session->context);
     bool show = n > step && isatty(STDERR_FILENO);
-    uint64_t start = gn_now_ns();
     for (int32_t done = 0; done < n;) {
         int32_t now = n - done < step ? n - done : step;
         int code = llama_decode(session->context, llama_batch_get_one(tokens + done, now));
@@ -165,8 +170,14 @@ static enum outcome prefill(struct session *session, llama_token *tokens, int32_
             fprintf(stderr, done < n ? "\rguanaco: reading the prompt, %d of %d tokens" : "\r\033[K", done, n);
         }
     }
-    session->prefill_ns += gn_now_ns() - start;
     return OUTCOME_END;
+}
+
+static enum outcome prefill(struct session *session, llama_token *tokens, int32_t n) {
+    uint64_t start = gn_now_ns();
+    enum outcome outcome = prefill_steps(session, tokens, n);
+    session->prefill_ns += gn_now_ns() - start;
+    return outcome;
 }
 
 static void take_stats(const struct session *session, struct guanaco_stats *stats) {
@@ -259,8 +270,8 @@ static double per_second(uint64_t tokens, uint64_t ns) {
 }
 
 void session_print_closing_line(const struct session *session) {
-    if (session->prefill_tokens == 0) {
-        return;
+    if (session->prefill_ns == 0) {
+        return; // nothing was computed
     }
     char text[512], peak[32];
     size_t used = (size_t)snprintf(text, sizeof text,

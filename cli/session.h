@@ -30,7 +30,8 @@ enum outcome { OUTCOME_END, OUTCOME_LIMIT, OUTCOME_FULL, OUTCOME_INTERRUPTED, OU
 extern volatile sig_atomic_t session_interrupted;
 void session_catch_interrupts(void);
 
-// Loads the model. The engine is loaded by now. Returns true, or false with one plain line in why.
+// Loads the model. The engine is loaded by now. Returns true, or false with one plain line in why, ""
+// when the plugin has said it.
 bool session_open(struct session *session, const char *path, struct llama_model_params model_params,
                   struct llama_context_params context_params, char *why, size_t why_size);
 void session_close(struct session *session);

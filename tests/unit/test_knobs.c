@@ -345,6 +345,27 @@ static void help_names_everything(void **state) {
     }
 }
 
+// The README's table is the one that the program would print. When it differs, the right one is printed.
+static void the_readme_is_up_to_date(void **state) {
+    (void)state;
+    char path[PATH_MAX], readme[1 << 16], *table;
+    snprintf(path, sizeof path, "%.*s/../../README.md", (int)(strrchr(__FILE__, '/') - __FILE__), __FILE__);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    readme[fread(readme, 1, sizeof readme - 1, file)] = '\0';
+    fclose(file);
+    size_t size;
+    FILE *to = open_memstream(&table, &size);
+    gn_knobs_print_markdown(to);
+    fclose(to);
+    bool same = strstr(readme, table) != NULL;
+    if (!same) {
+        print_error("README.md should have this table:\n%s", table);
+    }
+    free(table);
+    assert_true(same);
+}
+
 static void formats_bytes(void **state) {
     (void)state;
     char text[32];
@@ -387,6 +408,7 @@ int main(void) {
         cmocka_unit_test(export_is_read_back),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(help_names_everything),
+        cmocka_unit_test(the_readme_is_up_to_date),
         cmocka_unit_test(formats_bytes),
         cmocka_unit_test(parses_decimals),
     };

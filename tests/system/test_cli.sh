@@ -1,0 +1,205 @@
+#!/bin/sh
+# The program from outside: what it says, and where, when something is wrong; and that it runs when nothing is.
+# usage: test_cli.sh GUANACO GUANACO-SYNTH TEST_CLI_DENSE DEMO.gguf
+set -u
+guanaco=$1 synth=$2 make_dense=$3 demo=$4
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM
+failures=0
+
+failed() {
+    echo "FAILED: $1"
+    sed 's/^/    /' "$tmp/err" | head -n 5
+    failures=$((failures + 1))
+}
+
+# expect NAME CODE TEXT COMMAND...: the exit code, and one error line with the text. Standard output stays empty.
+expect() {
+    name=$1 code=$2 text=$3
+    shift 3
+    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    got=$?
+    if [ $got != "$code" ]; then
+        failed "$name: exit code $got, not $code"
+    elif [ "$(grep -c 'guanaco: error: ' "$tmp/err")" != 1 ] || ! grep 'guanaco: error: ' "$tmp/err" | grep -qe "$text"; then
+        failed "$name: not one error line with '$text'"
+    elif [ "$(grep -vc '^guanaco: ' "$tmp/err")" != 0 ]; then
+        failed "$name: lines that are not ours"
+    elif [ -s "$tmp/out" ]; then
+        failed "$name: writes to standard output"
+    fi
+}
+
+# works NAME COMMAND...
+works() {
+    name=$1
+    shift
+    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || failed "$name: exit code $?"
+}
+
+says() { # NAME FILE TEXT
+    grep -qe "$3" "$tmp/$2" || failed "$1: '$3' is not in what it says"
+}
+
+run() { "$guanaco" run --seed 1 -t 1 "$@"; }
+both() { # NAME TEXT FILE: run and inspect refuse the file with the same line
+    expect "run, $1" 1 "$2" run -m "$3" -p x
+    expect "inspect, $1" 1 "$2" "$guanaco" inspect "$3"
+}
+
+# ---- files
+size=$(wc -c <"$demo")
+both "no such file" "cannot open $tmp/none.gguf: No such file" "$tmp/none.gguf"
+both "a directory" "is a directory" "$tmp"
+both "a device" "is not a regular file" /dev/null
+: >"$tmp/empty.gguf"
+both "an empty file" "is empty" "$tmp/empty.gguf"
+echo "no model at all" >"$tmp/text.gguf"
+both "not a GGUF file" "is not a GGUF file" "$tmp/text.gguf"
+if [ "$(id -u)" != 0 ]; then
+    head -c 100 "$demo" >"$tmp/secret.gguf"
+    chmod 0 "$tmp/secret.gguf"
+    both "unreadable" "cannot open .*Permission denied" "$tmp/secret.gguf"
+fi
+for bytes in 4 23 24 100 5000 90000; do
+    head -c $bytes "$demo" >"$tmp/cut.gguf"
+    both "header cut at $bytes" "cut short" "$tmp/cut.gguf"
+done
+for bytes in 1000000 $((size / 2)) $((size - 1)); do
+    head -c "$bytes" "$demo" >"$tmp/cut.gguf"
+    both "cut at $bytes" "is cut short: it has $bytes bytes, its header promises $size" "$tmp/cut.gguf"
+done
+printf 'GGUF\003\000\000\000\377\377\377\377\377\377\377\177\001\000\000\000\000\000\000\000' >"$tmp/counts.gguf"
+both "absurd counts" "damaged header" "$tmp/counts.gguf"
+{ printf 'GGUF\003\000\000\000'; head -c 100000 /dev/urandom; } >"$tmp/random.gguf"
+both "random bytes" "damaged" "$tmp/random.gguf"
+
+# ---- shards
+"$synth" "$tmp/s.gguf" --layers 3 --embd 256 --ff 256 --experts 8 --used 2 --vocab 512 --shards 3 >"$tmp/out" 2>"$tmp/err" ||
+    failed "cannot make shards"
+works "shards, the second given" run -m "$tmp/s-00002-of-00003.gguf" -p "a b" -n 4
+says "shards are streamed" err "mode: "
+works "inspect shards" "$guanaco" inspect "$tmp/s-00003-of-00003.gguf"
+says "inspect shards" out "3 shards"
+mv "$tmp/s-00002-of-00003.gguf" "$tmp/elsewhere"
+both "a missing shard" "shard 2 of 3 is missing: .*s-00002-of-00003.gguf" "$tmp/s-00001-of-00003.gguf"
+head -c 20000 "$tmp/elsewhere" >"$tmp/s-00002-of-00003.gguf"
+both "a shard cut short" "s-00002-of-00003.gguf.*cut short" "$tmp/s-00001-of-00003.gguf"
+cp "$tmp/s-00001-of-00003.gguf" "$tmp/s-00002-of-00003.gguf"
+both "a shard in another's place" "not by its header" "$tmp/s-00003-of-00003.gguf"
+cp "$tmp/s-00001-of-00003.gguf" "$tmp/lone.gguf"
+both "a shard renamed" "rename it" "$tmp/lone.gguf"
+
+# ---- budgets
+expect "--ram too small" 1 "needs at least .*dense weights .*KV cache .*compute buffers .*the program .*experts .*--ram" \
+    run --ram 2MiB -p x
+expect "--expert-cache too small" 1 "needs at least .*raise it" run --expert-cache 64KiB -p x
+expect "--expert-cache beyond --ram" 1 "needs at least" run --ram 60MiB --expert-cache 1GiB -p x
+works "the least cache" run --expert-cache min -n 4 -p "Elizabeth had"
+works "a share" run --expert-cache 25% -n 4 -p "Elizabeth had"
+
+# ---- --ram holds
+works "--ram 64MiB" run --ram 64MiB -n 16 -p "Elizabeth had hardly time to"
+peak=$(sed -n 's/.*peak memory \([0-9]*\)\.[0-9]* MiB.*/\1/p' "$tmp/err")
+[ -n "$peak" ] && [ "$peak" -le 96 ] || failed "--ram 64MiB: peak memory is '$peak' MiB"
+
+# ---- what is generated
+works "greedy" run --temp 0 -n 8 -p "Elizabeth had hardly time to"
+cp "$tmp/out" "$tmp/greedy"
+[ -s "$tmp/greedy" ] || failed "nothing is generated"
+works "greedy, the least cache" run --temp 0 -n 8 -p "Elizabeth had hardly time to" --expert-cache min
+cmp -s "$tmp/out" "$tmp/greedy" || failed "the cache's size changes the text"
+printf 'Elizabeth had hardly time to' >"$tmp/prompt"
+works "-f" run --temp 0 -n 8 -f "$tmp/prompt"
+cmp -s "$tmp/out" "$tmp/greedy" || failed "-f and -p differ"
+run --temp 0 -n 8 -p - <"$tmp/prompt" >"$tmp/out" 2>"$tmp/err"
+cmp -s "$tmp/out" "$tmp/greedy" || failed "-p - and -p differ"
+works "-n 0" run -n 0 -p "Elizabeth"
+works "a full context" run -c 256 -p "Elizabeth had hardly time to" --temp 0
+says "a full context" err "warning: the context of 256 tokens is full"
+expect "a prompt longer than the context" 1 "of the context's 256 are 256 left; raise -c" \
+    run -c 256 -p "$(head -c 3000 "$0" | tr -c 'a-z \n' ' ')"
+expect "an empty prompt file" 1 "holds no prompt" run -f /dev/null
+expect "no prompt file" 1 "cannot read the prompt from $tmp/none: No such file" run -f "$tmp/none"
+expect "no chat template" 1 "no chat template" run --chat -p x
+GUANACO_FAULT_AT=30 expect "a read that fails" 1 "cannot read expert .*Input/output error" \
+    run --expert-cache min --io threads -n 20 -p "Elizabeth had"
+
+# ---- Ctrl-C: the text so far, the closing line, 130
+"$guanaco" run --temp 0 -t 1 -c 32768 -p "Elizabeth had" >"$tmp/out" 2>"$tmp/err" </dev/null &
+pid=$!
+tries=0
+while [ "$(wc -c <"$tmp/out")" -lt 20 ] && [ $tries -lt 120 ]; do
+    sleep 0.25
+    tries=$((tries + 1))
+done
+kill -INT $pid
+wait $pid
+code=$?
+[ $code = 130 ] || failed "Ctrl-C: exit code $code"
+says "Ctrl-C" err "decode [1-9][0-9]* tokens"
+
+# ---- dense models
+"$make_dense" "$demo" "$tmp/dense.gguf" 2>"$tmp/err" || failed "cannot make a dense model"
+works "a dense model" run -m "$tmp/dense.gguf" -n 4 -p "Elizabeth"
+[ "$(grep -c "dense model: nothing to stream" "$tmp/err")" = 1 ] || failed "a dense model: not one line that says so"
+grep -q "mode:" "$tmp/err" && failed "a dense model: the plugin is loaded"
+works "inspect a dense model" "$guanaco" inspect "$tmp/dense.gguf" --context 64
+says "inspect a dense model" out "nothing would be streamed"
+works "--chat" run -m "$tmp/dense.gguf" --chat -n 4 -p "Hello"
+expect "a dense model beyond --ram" 1 "dense model needs" run -m "$tmp/dense.gguf" --ram 2MiB -p x
+
+# ---- options
+for option in -n -c --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --seed -t -b -ub -ngl --ram \
+    --expert-cache --io --io-depth --direct --dense --policy --staging --prefill-tokens --log; do
+    for nonsense in nonsense 1x -9 "" 99999999999999999999999 1e3 0x10; do
+        expect "$option '$nonsense'" 2 "^guanaco: error: $option" run "$option" "$nonsense" -p x
+    done
+    expect "$option without a value" 2 "value" run -p x "$option"
+done
+for option in -m -p -f; do
+    expect "$option without a value" 2 "a value is missing" run "$option"
+    expect "$option ''" 2 "is empty" run "$option" ""
+done
+expect "an unknown option" 2 "no option '--fast'" run --fast -p x
+expect "a stray word" 2 "stands alone" run model.gguf
+expect "a value for a switch" 2 "takes no value" run --chat=on
+expect "two prompts" 2 "both give a prompt" run -p x -f y
+expect "an unknown command" 2 "no command 'walk'" "$guanaco" walk
+expect "inspect, an unknown option" 2 "no option" "$guanaco" inspect --fast
+expect "inspect, two models" 2 "one model" "$guanaco" inspect a.gguf b.gguf
+for nonsense in x 0 -1 "" 99999999999; do
+    expect "inspect --context '$nonsense'" 2 "context" "$guanaco" inspect --context "$nonsense"
+done
+
+# ---- environment
+for variable in RAM EXPERT_CACHE RESERVE IO IO_DEPTH DIRECT DENSE POLICY STAGING PREFILL_TOKENS LOG FAULT_AT FAULT_RESULT; do
+    expect "GUANACO_$variable=nonsense" 2 "^guanaco: error: GUANACO_$variable: 'nonsense'" \
+        env "GUANACO_$variable=nonsense" "$guanaco" run -p x
+done
+works "an unknown variable" env GUANACO_RAMM=1GiB "$guanaco" run -n 1 -p x
+says "an unknown variable" err "warning: .*GUANACO_RAMM"
+expect "GUANACO_PLUGIN" 1 "plugin is not at $tmp/none.so" env "GUANACO_PLUGIN=$tmp/none.so" "$guanaco" run -p x
+expect "GUANACO_PLUGIN, no plugin" 1 "cannot be loaded" env "GUANACO_PLUGIN=$tmp/text.gguf" "$guanaco" run -p x
+
+# ---- inspect, help
+works "inspect" "$guanaco" inspect
+says "inspect" out "architecture .*qwen3moe"
+says "inspect" out "64 a layer, 4 used"
+says "inspect" out "token cycle T"
+if command -v python3 >/dev/null; then
+    cp "$demo" "$tmp/a \"quoted\" name.gguf"
+    for model in "$demo" "$tmp/dense.gguf" "$tmp/a \"quoted\" name.gguf"; do
+        works "inspect --json" "$guanaco" inspect --json --context 128 "$model"
+        python3 -m json.tool <"$tmp/out" >/dev/null 2>"$tmp/err" || failed "inspect --json $model: not JSON"
+    done
+fi
+for words in --help "run --help" "inspect --help" --version; do
+    # shellcheck disable=SC2086
+    works "$words" "$guanaco" $words
+    [ -s "$tmp/out" ] || failed "$words: says nothing"
+done
+
+[ $failures = 0 ] || { echo "$failures failures"; exit 1; }
+echo "all is well"
