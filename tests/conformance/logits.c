@@ -1,0 +1,275 @@
+// Runs one fixed scenario through libllama and writes every logit's bits to a file: stock llama.cpp without --plugin,
+// streamed with it. The files of two runs of one model are compared byte by byte.
+#include <dlfcn.h>
+#include <ggml-backend.h>
+#include <libgen.h>
+#include <limits.h>
+#include <llama.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCES = 4, PER_SEQUENCE = 3, CONTEXT = 512, MOST_PROMPT = 128 };
+
+struct options {
+    const char *model, *out, *plugin;
+    uint32_t seed;
+    int n_prompt, n_decode, n_ubatch, n_threads;
+    bool verbose;
+};
+
+struct run {
+    const struct options *options;
+    struct llama_model *model;
+    struct llama_context *context;
+    FILE *out;
+    int n_vocab, n_embd;
+    bool embeddings; // the model has no logits
+};
+
+static const char help[] = "usage: conformance-logits MODEL OUT [options]\n"
+                           "  --plugin PATH   stream through this ggml backend\n"
+                           "  --prompt N      tokens of the first batch (default 40)\n"
+                           "  --decode N      tokens decoded greedily after it (default 24)\n"
+                           "  --ubatch N      tokens computed at once (default 16)\n"
+                           "  --threads N     (default 2)\n"
+                           "  --seed N        of the prompt (default 1)\n"
+                           "  --verbose       llama.cpp's log on standard error\n";
+
+static _Noreturn void fail(const char *what) {
+    fprintf(stderr, "conformance-logits: %s\n", what);
+    exit(1);
+}
+
+// ---- options ----------------------------------------------------------------------------------------------------------
+
+static int number(const char *text, int least, int most) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || value < least || value > most) {
+        fprintf(stderr, "conformance-logits: %s is not a number from %d to %d\n", text, least, most);
+        exit(2);
+    }
+    return (int)value;
+}
+
+static bool parse_flag(struct options *options, const char *flag, const char *value) {
+    if (strcmp(flag, "--plugin") == 0) {
+        options->plugin = value;
+    } else if (strcmp(flag, "--prompt") == 0) {
+        options->n_prompt = number(value, 1, MOST_PROMPT);
+    } else if (strcmp(flag, "--decode") == 0) {
+        options->n_decode = number(value, 0, CONTEXT - MOST_PROMPT);
+    } else if (strcmp(flag, "--ubatch") == 0) {
+        options->n_ubatch = number(value, 1, CONTEXT);
+    } else if (strcmp(flag, "--threads") == 0) {
+        options->n_threads = number(value, 1, 512);
+    } else if (strcmp(flag, "--seed") == 0) {
+        options->seed = (uint32_t)number(value, 0, INT_MAX);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void parse(struct options *options, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--verbose") == 0) {
+            options->verbose = true;
+        } else if (strncmp(argv[i], "--", 2) == 0) {
+            if (i + 1 == argc || !parse_flag(options, argv[i], argv[i + 1])) {
+                fputs(help, stderr);
+                exit(2);
+            }
+            i++;
+        } else if (!options->model) {
+            options->model = argv[i];
+        } else {
+            options->out = argv[i];
+        }
+    }
+    if (!options->out) {
+        fputs(help, stderr);
+        exit(2);
+    }
+}
+
+// ---- setting up -------------------------------------------------------------------------------------------------------
+
+static void log_text(enum ggml_log_level level, const char *text, void *context) {
+    const struct options *options = context;
+    if (options->verbose || level == GGML_LOG_LEVEL_ERROR) {
+        fputs(text, stderr);
+    }
+}
+
+// The CPU backends lie next to libllama. GGML_BACKEND_PATH would bring the plugin into the stock run.
+static void load_backends(const struct options *options) {
+    unsetenv("GGML_BACKEND_PATH");
+    Dl_info info;
+    char path[PATH_MAX];
+    if (!dladdr((void *)(uintptr_t)llama_backend_init, &info) || !realpath(info.dli_fname, path)) {
+        fail("cannot find libllama");
+    }
+    ggml_backend_load_all_from_path(dirname(path));
+    if (options->plugin && !ggml_backend_load(options->plugin)) {
+        fail("cannot load the plugin");
+    }
+}
+
+static void load_model(struct run *run) {
+    struct llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = 0;
+    params.load_mode = LLAMA_LOAD_MODE_MMAP;
+    params.use_extra_bufts = false; // stock would repack experts, which are then computed in another order
+    run->model = llama_model_load_from_file(run->options->model, params);
+    if (!run->model) {
+        fail("cannot load the model");
+    }
+    char arch[64] = "";
+    llama_model_meta_val_str(run->model, "general.architecture", arch, sizeof arch);
+    run->embeddings = strstr(arch, "bert") != NULL;
+    run->n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(run->model));
+    run->n_embd = llama_model_n_embd(run->model);
+}
+
+static void make_context(struct run *run, int n_ubatch) {
+    struct llama_context_params params = llama_context_default_params();
+    params.n_seq_max = SEQUENCES + 1;
+    params.n_ctx = CONTEXT * params.n_seq_max;
+    params.n_batch = CONTEXT;
+    params.n_ubatch = (uint32_t)n_ubatch;
+    params.n_threads = params.n_threads_batch = run->options->n_threads;
+    params.embeddings = run->embeddings;
+    params.pooling_type = LLAMA_POOLING_TYPE_NONE;
+    run->context = llama_init_from_model(run->model, params);
+    if (!run->context) {
+        fail("cannot make a context");
+    }
+}
+
+// ---- the scenario -----------------------------------------------------------------------------------------------------
+
+// Tokens are the same for any number of vocabulary entries below 2^16 only if that number is the same.
+static llama_token next_token(uint32_t *state, int n_vocab) {
+    *state = *state * 1664525u + 1013904223u;
+    return (llama_token)((*state >> 16) % (uint32_t)n_vocab);
+}
+
+static void add(struct llama_batch *batch, llama_token token, int position, int sequence) {
+    int i = batch->n_tokens++;
+    batch->token[i] = token;
+    batch->pos[i] = position;
+    batch->n_seq_id[i] = 1;
+    batch->seq_id[i][0] = sequence;
+    batch->logits[i] = 1;
+}
+
+// The logits of one token, kept in the file.
+static const float *keep(const struct run *run, int i) {
+    const float *row = run->embeddings ? llama_get_embeddings_ith(run->context, i) : llama_get_logits_ith(run->context, i);
+    int n = run->embeddings ? run->n_embd : run->n_vocab;
+    if (!row) {
+        fail("no logits");
+    }
+    for (int k = 0; k < n; k++) {
+        if (!isfinite(row[k])) {
+            fail("a logit is not finite"); // comparing such bits would show nothing
+        }
+    }
+    if (fwrite(row, sizeof *row, (size_t)n, run->out) != (size_t)n) {
+        fail("cannot write the logits");
+    }
+    return row;
+}
+
+// Computes the batch, keeps all its logits and returns the likeliest token after its last.
+static llama_token compute(const struct run *run, struct llama_batch *batch) {
+    int result = llama_get_memory(run->context) ? llama_decode(run->context, *batch) : llama_encode(run->context, *batch);
+    if (result) {
+        fprintf(stderr, "conformance-logits: a batch of %d tokens fails with %d\n", batch->n_tokens, result);
+        exit(1);
+    }
+    const float *row = NULL;
+    for (int i = 0; i < batch->n_tokens; i++) {
+        row = keep(run, i);
+    }
+    batch->n_tokens = 0;
+    llama_token best = 0;
+    for (int i = 1; !run->embeddings && i < run->n_vocab; i++) {
+        best = row[i] > row[best] ? i : best;
+    }
+    return best;
+}
+
+static void prompt(const struct run *run, struct llama_batch *batch, int n, uint32_t *state) {
+    for (int i = 0; i < n; i++) {
+        add(batch, next_token(state, run->n_vocab), i, 0);
+    }
+}
+
+static void several_sequences(const struct run *run, struct llama_batch *batch, uint32_t *state) {
+    for (int sequence = 1; sequence <= SEQUENCES; sequence++) {
+        for (int i = 0; i < PER_SEQUENCE; i++) {
+            add(batch, next_token(state, run->n_vocab), i, sequence);
+        }
+    }
+    compute(run, batch);
+}
+
+static void generate(const struct run *run, struct llama_batch *batch) {
+    uint32_t state = run->options->seed;
+    prompt(run, batch, run->options->n_prompt, &state);
+    llama_token token = compute(run, batch);
+    for (int i = 0; i < run->options->n_decode; i++) {
+        add(batch, token, run->options->n_prompt + i, 0);
+        token = compute(run, batch);
+    }
+    several_sequences(run, batch, &state);
+}
+
+// A model without a memory of past tokens sees whole texts only: long ones, short ones, and several at once.
+static void encode(const struct run *run, struct llama_batch *batch) {
+    uint32_t state = run->options->seed;
+    for (int n = run->options->n_prompt; n > 0; n /= 3) {
+        prompt(run, batch, n, &state);
+        compute(run, batch);
+    }
+    several_sequences(run, batch, &state);
+}
+
+static void run_scenario(struct run *run) {
+    make_context(run, run->options->n_ubatch);
+    bool remembers = llama_get_memory(run->context) != NULL;
+    if (!remembers) {
+        llama_free(run->context);
+        make_context(run, MOST_PROMPT); // every text must fit
+    }
+    struct llama_batch batch = llama_batch_init(CONTEXT, 0, 1);
+    (remembers ? generate : encode)(run, &batch);
+    llama_batch_free(batch);
+    llama_free(run->context);
+}
+
+int main(int argc, char **argv) {
+    struct options options = {.seed = 1, .n_prompt = 40, .n_decode = 24, .n_ubatch = 16, .n_threads = 2};
+    parse(&options, argc, argv);
+    llama_log_set(log_text, &options);
+    load_backends(&options);
+
+    struct run run = {.options = &options};
+    load_model(&run);
+    run.out = fopen(options.out, "wb");
+    if (!run.out) {
+        fail("cannot open the output");
+    }
+    run_scenario(&run);
+    if (fclose(run.out)) {
+        fail("cannot write the logits");
+    }
+    llama_model_free(run.model);
+    return 0;
+}
