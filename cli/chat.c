@@ -59,14 +59,20 @@ char *chat_ask(struct chat *chat, const char *text) {
         return NULL;
     }
     size_t length = strlen(whole), from = chat->formatted < length ? chat->formatted : length;
+    chat->asked = length;
     memmove(whole, whole + from, length - from + 1);
     return whole;
 }
 
 void chat_answer(struct chat *chat, const char *text) {
     char *whole = add(chat, "assistant", text) ? format(chat, false) : NULL;
-    if (whole) {
-        chat->formatted = strlen(whole);
+    if (!whole) {
+        return;
     }
+    // What ends an answer in the format (the context has not seen it) comes before the next question, unless the
+    // template has changed the answer.
+    size_t said = chat->asked + strlen(text), length = strlen(whole);
+    bool unchanged = said <= length && memcmp(whole + chat->asked, text, strlen(text)) == 0;
+    chat->formatted = unchanged ? said : length;
     free(whole);
 }

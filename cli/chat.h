@@ -10,7 +10,8 @@ struct chat {
     const char *template;
     struct llama_chat_message *messages; // their contents are the chat's
     size_t n_messages;
-    size_t formatted; // bytes of the format that the context already holds
+    size_t asked;     // bytes of the conversation, formatted, up to where the model answers
+    size_t formatted; // bytes of it that the context already holds
 };
 
 // Returns true, or false with one plain line when the model has no template, or one that llama.cpp's C interface does

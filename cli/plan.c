@@ -35,11 +35,10 @@ static void read_sizes(const char *line, void *context) {
         return;
     }
     uint64_t bytes = (uint64_t)(mib * (double)MIB) + MIB / 64; // the line is rounded
+    bool recurrent = strstr(line, "RS buffer size = ") || strstr(line, "state buffer size = ");
     if (strstr(line, "compute buffer size = ") || strstr(line, "output buffer size = ")) {
         measured->compute += bytes;
-    } else if (strstr(line, "RS buffer size = ") || strstr(line, "state buffer size = ")) {
-        measured->kv += bytes;
-    } else if (strstr(line, " cells") && strstr(line, "K (")) {
+    } else if (recurrent || (strstr(line, " cells") && strstr(line, "K ("))) {
         measured->kv += bytes;
     }
 }

@@ -32,10 +32,21 @@ static bool should_abort(void *unused) {
 
 // ------------------------------------------------------------------------------------------------ opening
 
-static bool show_progress(float progress, void *unused) {
-    (void)unused;
-    if (isatty(STDERR_FILENO)) {
-        fprintf(stderr, progress < 1 ? "\rguanaco: loading %3.0f %%" : "\r\033[K", 100 * (double)progress);
+struct progress {
+    uint64_t start;
+    int percent; // last shown
+};
+
+// A load of less than a second shows nothing.
+static bool show_progress(float progress, void *context) {
+    struct progress *shown = context;
+    int percent = (int)(100 * progress);
+    if (progress >= 1 && shown->percent > 0) {
+        fputs("\r\033[K", stderr);
+    } else if (progress < 1 && percent > shown->percent && gn_now_ns() - shown->start > 1000000000 &&
+               isatty(STDERR_FILENO)) {
+        fprintf(stderr, "\rguanaco: loading %d %%", percent);
+        shown->percent = percent;
     }
     return !session_interrupted;
 }
@@ -89,7 +100,9 @@ static void explain(const struct session *session, const char *what, const char 
 bool session_open(struct session *session, const char *path, struct llama_model_params model_params,
                   struct llama_context_params context_params, char *why, size_t why_size) {
     log_filter_forget();
+    struct progress progress = {.start = gn_now_ns()};
     model_params.progress_callback = show_progress;
+    model_params.progress_callback_user_data = &progress;
     context_params.abort_callback = should_abort;
     session->model = llama_model_load_from_file(path, model_params);
     if (!session->model) {

@@ -155,7 +155,7 @@ static int parse_share(const char *text, int64_t *value) {
     if (percent > 100) {
         return -ERANGE;
     }
-    *value = -1 - (int64_t)(percent * (WHOLE / 100) + 0.5L);
+    *value = -1 - (int64_t)(percent * WHOLE / 100 + 0.5L);
     return 0;
 }
 
@@ -231,7 +231,7 @@ static const char *quote(const char *text, char quoted[static 44]) {
     for (; text[i] && i < 40; i++) {
         quoted[i] = (unsigned char)text[i] < ' ' ? '?' : text[i];
     }
-    strcpy(quoted + i, text[i] ? "..." : "");
+    memcpy(quoted + i, text[i] ? "..." : "\0\0\0", 4);
     return quoted;
 }
 

@@ -12,15 +12,15 @@ static int64_t unit_of(const char *text) {
     if (!*text) {
         return ((int64_t)1 << 20);
     }
-    if (!strcasecmp(text, "b")) {
+    if (strcasecmp(text, "b") == 0) {
         return 1;
     }
     const char *letter = strchr(letters, tolower((unsigned char)*text));
     if (!letter) {
         return 0;
     }
-    bool decimal = !strcasecmp(text + 1, "b");
-    if (text[1] && !decimal && strcasecmp(text + 1, "ib")) {
+    bool decimal = strcasecmp(text + 1, "b") == 0;
+    if (text[1] && !decimal && strcasecmp(text + 1, "ib") != 0) {
         return 0;
     }
     int64_t unit = 1;
