@@ -213,8 +213,8 @@ const char *synth_token_text(int64_t id, char text[16]) {
     } else if (id < SPECIALS + BYTES) {
         sprintf(text, "<0x%02X>", (unsigned)(id - SPECIALS) & 0xff);
     } else if (number < 0) {
-        sprintf(text, "%c", (char)(' ' + PRINTABLE + number));
-        strcpy(text, *text == ' ' ? block : text);
+        char letter[2] = {(char)(' ' + PRINTABLE + number)};
+        strcpy(text, *letter == ' ' ? block : letter);
     } else {
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
             if (letters_text(&number, kinds[i].letters, kinds[i].spaced, text)) {

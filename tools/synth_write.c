@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -186,11 +187,15 @@ static int check_room(const struct synth_model *model, uint64_t total, char *why
     return -1;
 }
 
+// Not a device that was given as the output.
 static void remove_files(const struct synth_model *model, int64_t count) {
     char path[4096];
     for (int64_t shard = 0; shard < count; shard++) {
         synth_path(&model->options, shard, path, sizeof path);
-        unlink(path);
+        struct stat status;
+        if (lstat(path, &status) == 0 && S_ISREG(status.st_mode)) {
+            unlink(path);
+        }
     }
 }
 

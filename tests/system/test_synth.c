@@ -324,6 +324,11 @@ static void test_options(void **state) {
     snprintf(command, sizeof command, "%s missing/x.gguf " SHAPE, synth);
     assert_int_equal(run(command, text, sizeof text), 1);
     assert_non_null(strstr(text, "missing/x.gguf"));
+    // a full disk: one line, nothing left behind
+    snprintf(command, sizeof command, "sh -c 'ulimit -f 1000; trap \"\" XFSZ; exec %s x.gguf " SHAPE "'", synth);
+    assert_int_equal(run(command, text, sizeof text), 1);
+    assert_non_null(strstr(text, "cannot write x.gguf"));
+    assert_int_equal(access(path_of("x.gguf"), F_OK), -1);
     snprintf(command, sizeof command, "%s --help", synth);
     assert_int_equal(run(command, text, sizeof text), 0);
     assert_non_null(strstr(text, "--locality"));
