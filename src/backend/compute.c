@@ -53,6 +53,7 @@ struct gn_compute *gn_compute_open(const struct gn_knobs *knobs) {
         free(compute);
         return NULL;
     }
+    compute->run.traits = gn_find_cpu_traits(compute->cpu_registry);
     return compute;
 }
 

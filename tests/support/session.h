@@ -24,7 +24,7 @@ struct session_options {
     const char *model;
     const char *plugin; // NULL: stock
     unsigned n_context, n_ubatch, n_sequences;
-    int n_threads;
+    int n_threads; // 0: one, since several spin against each other on a busy machine
     bool verbose;
 };
 

@@ -2,7 +2,7 @@
 // with a handful of slots must share them. A slot that is used again while a batch still reads it shows at some sizes
 // only, so all sizes are tried, or with a STEP every STEP-th.
 //
-//     test_bits MODEL PLUGIN [STEP [GREEDY]]
+//     test_bits MODEL PLUGIN [STEP [GREEDY [THREADS]]]
 #include "session.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const int batches[] = {2, 3, 4, 7, 8, 16, 17, 33, 64};
 
 struct run {
     const char *model, *plugin;
-    int greedy;
+    int greedy, n_threads;
     float *logits; // shared with the children, from stock
     struct guanaco_stats *stats;
 };
@@ -98,7 +98,8 @@ static bool play(struct scenario *scenario) {
 
 static int run_scenario(const struct run *run, bool compare) {
     struct scenario scenario = {.run = run, .compare = compare};
-    struct session_options options = {.model = run->model, .plugin = run->plugin, .n_context = CONTEXT, .n_ubatch = 48};
+    struct session_options options = {
+        .model = run->model, .plugin = run->plugin, .n_context = CONTEXT, .n_ubatch = 48, .n_threads = run->n_threads};
     if (session_open(&scenario.session, &options)) {
         return 1;
     }
@@ -125,13 +126,14 @@ static int streamed(void *context) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 3 || argc > 5) {
-        fprintf(stderr, "usage: test_bits MODEL PLUGIN [STEP [GREEDY]]\n");
+    if (argc < 3 || argc > 6) {
+        fprintf(stderr, "usage: test_bits MODEL PLUGIN [STEP [GREEDY [THREADS]]]\n");
         return 2;
     }
     uint64_t step = argc > 3 ? (uint64_t)atoi(argv[3]) : 1;
     size_t bytes = MOST_LOGITS * sizeof(float);
     struct run run = {.model = argv[1], .plugin = argv[2], .greedy = argc > 4 ? atoi(argv[4]) : 256};
+    run.n_threads = argc > 5 ? atoi(argv[5]) : 1;
     run.logits = mmap(NULL, bytes + sizeof *run.stats, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     run.stats = (struct guanaco_stats *)((char *)run.logits + bytes);

@@ -1,0 +1,274 @@
+// Builds the graph of a group of experts over compact rows: the second half of moe_run.h.
+#include "backend/moe_run.h"
+#include "backend/products.h"
+
+#include <string.h>
+
+// Calls for each row of the ready experts, in compact order: `row` names it, `at` counts from 0.
+#define FOR_EACH_ROW(run, ready, n)                                                                                    \
+    for (uint32_t i_ = 0, at = 0; i_ < (n); i_++)                                                                      \
+        for (uint32_t r_ = (run)->row_start[(ready)[i_].index], row;                                                   \
+             r_ < (run)->row_start[(ready)[i_].index + 1] && (row = (run)->rows[r_], true); r_++, at++)
+
+static void gather(const struct gn_moe_run *run, const struct gn_run_input *input, const struct gn_ready *ready,
+                   uint32_t n) {
+    const struct ggml_tensor *tensor = input->tensor;
+    size_t bytes = (size_t)tensor->ne[0] * sizeof(float);
+    size_t step_k = tensor->ne[1] == 1 ? 0 : tensor->nb[1];
+    FOR_EACH_ROW(run, ready, n) {
+        size_t k = row % (size_t)run->n_used, token = row / (size_t)run->n_used;
+        memcpy((uint8_t *)input->rows + at * bytes, input->data + k * step_k + token * tensor->nb[2], bytes);
+    }
+}
+
+void gn_moe_run_scatter(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready, uint32_t n) {
+    (void)scratch;
+    for (uint32_t i = 0; i < run->n_nodes; i++) {
+        const struct gn_run_node *node = &run->nodes[i];
+        if (!node->scatter) {
+            continue;
+        }
+        const struct ggml_tensor *tensor = node->tensor;
+        size_t bytes = (size_t)tensor->ne[0] * sizeof(float);
+        FOR_EACH_ROW(run, ready, n) {
+            size_t k = row % (size_t)run->n_used, token = row / (size_t)run->n_used;
+            memcpy((uint8_t *)tensor->data + k * tensor->nb[1] + token * tensor->nb[2],
+                   (const uint8_t *)node->rows + at * bytes, bytes);
+        }
+    }
+}
+
+// Gives every node and input its compact array for `rows` rows.
+static bool place_rows(struct gn_moe_run *run, struct gn_scratch *scratch, size_t rows) {
+    size_t spare = ((size_t)run->n_nodes + run->n_inputs) * 64;
+    uint8_t *memory = gn_scratch_get(scratch, GN_SCRATCH_ROWS, rows * run->row_bytes + spare);
+    if (!memory) {
+        return false;
+    }
+    for (uint32_t i = 0; i < run->n_nodes + run->n_inputs; i++) {
+        bool is_node = i < run->n_nodes;
+        float **at = is_node ? &run->nodes[i].rows : &run->inputs[i - run->n_nodes].rows;
+        const struct ggml_tensor *tensor = is_node ? run->nodes[i].tensor : run->inputs[i - run->n_nodes].tensor;
+        *at = (float *)memory;
+        memory += (rows * (size_t)tensor->ne[0] * sizeof(float) + 63) / 64 * 64;
+    }
+    return true;
+}
+
+// What a group's graph is built from.
+struct builder {
+    struct gn_moe_run *run;
+    struct gn_scratch *scratch;
+    struct ggml_context *context;
+    struct ggml_cgraph *graph;
+    const struct gn_ready *ready;
+    uint32_t n;
+    uint32_t n_rows;
+    int32_t *zeros, *ids; // [n_rows]
+    uint32_t *first;      // [n + 1] each expert's first row
+    bool few_rows;        // no expert has many: products may be made by jobs
+};
+
+static struct ggml_tensor *ids_tensor(const struct builder *builder, int32_t *ids, int64_t rows) {
+    struct ggml_tensor *tensor = ggml_new_tensor_2d(builder->context, GGML_TYPE_I32, 1, rows);
+    tensor->data = ids;
+    return tensor;
+}
+
+// The compact rows first … first+count-1 of an operand, as a tensor [ne0, 1, count].
+static struct ggml_tensor *rows_tensor(const struct builder *builder, const struct gn_operand *operand, uint32_t first,
+                                       int64_t count) {
+    const struct gn_moe_run *run = builder->run;
+    bool is_node = operand->kind == GN_OPERAND_NODE;
+    const float *rows = is_node ? run->nodes[operand->index].rows : run->inputs[operand->index].rows;
+    int64_t width = is_node ? run->nodes[operand->index].tensor->ne[0] : operand->tensor->ne[0];
+    size_t stride = (size_t)width * sizeof(float);
+    struct ggml_tensor *tensor = ggml_new_tensor_3d(builder->context, GGML_TYPE_F32, operand->tensor->ne[0], 1, count);
+    tensor->data = (uint8_t *)rows + first * stride + operand->column;
+    tensor->nb[1] = tensor->nb[2] = stride;
+    tensor->nb[3] = stride * (size_t)count;
+    return tensor;
+}
+
+static void build_products(const struct builder *builder, const struct gn_run_node *node) {
+    const struct ggml_tensor *weight = node->tensor->src[0];
+    size_t out_bytes = (size_t)node->tensor->ne[0] * sizeof(float);
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < builder->n; i++) {
+        int64_t count = gn_moe_run_rows(builder->run, builder->ready[i].index);
+        struct ggml_tensor *expert =
+            ggml_new_tensor_3d(builder->context, weight->type, weight->ne[0], weight->ne[1], 1);
+        expert->data = (void *)(uintptr_t)builder->ready[i].slice[node->operand[0].index];
+        struct ggml_tensor *rows = rows_tensor(builder, &node->operand[1], first, count);
+        struct ggml_tensor *product =
+            ggml_mul_mat_id(builder->context, expert, rows, ids_tensor(builder, builder->zeros, count));
+        memcpy(product->op_params, node->tensor->op_params, sizeof product->op_params);
+        product->data = (uint8_t *)node->rows + first * out_bytes;
+        ggml_build_forward_expand(builder->graph, product);
+        first += (uint32_t)count;
+    }
+}
+
+static struct ggml_tensor *operand_tensor(const struct builder *builder, const struct gn_operand *operand) {
+    switch (operand->kind) {
+    case GN_OPERAND_NODE:
+    case GN_OPERAND_INPUT:
+        return rows_tensor(builder, operand, 0, builder->n_rows);
+    case GN_OPERAND_IDS:
+        return ids_tensor(builder, builder->ids, builder->n_rows);
+    default:
+        return operand->tensor;
+    }
+}
+
+static void build_row_wise(const struct builder *builder, const struct gn_run_node *node) {
+    struct ggml_tensor *tensor =
+        ggml_new_tensor_3d(builder->context, GGML_TYPE_F32, node->tensor->ne[0], 1, builder->n_rows);
+    tensor->op = node->tensor->op;
+    memcpy(tensor->op_params, node->tensor->op_params, sizeof tensor->op_params);
+    for (int s = 0; s < 3 && node->operand[s].kind != GN_OPERAND_NONE; s++) {
+        tensor->src[s] = operand_tensor(builder, &node->operand[s]);
+    }
+    tensor->data = node->rows;
+    ggml_build_forward_expand(builder->graph, tensor);
+}
+
+// Whether a product can be made by a job of our own.
+static bool job_can(const struct builder *builder, const struct gn_run_node *node) {
+    const struct ggml_type_traits_cpu *traits =
+        builder->few_rows && builder->run->traits ? builder->run->traits(node->tensor->src[0]->type) : NULL;
+    return traits && traits->vec_dot;
+}
+
+// Whether two products can share a job: the same rows, quantised alike.
+static bool same_input(const struct builder *builder, const struct gn_run_node *a, const struct gn_run_node *b) {
+    return b->operand[0].kind == GN_OPERAND_WEIGHT && a->operand[1].kind == b->operand[1].kind &&
+           a->operand[1].index == b->operand[1].index && a->operand[1].column == b->operand[1].column &&
+           builder->run->traits(a->tensor->src[0]->type)->vec_dot_type ==
+               builder->run->traits(b->tensor->src[0]->type)->vec_dot_type;
+}
+
+// Bytes of one row as the product wants it.
+static size_t quantised_bytes(const struct builder *builder, const struct gn_run_node *node) {
+    const struct ggml_tensor *weight = node->tensor->src[0];
+    size_t bytes = ggml_row_size(builder->run->traits(weight->type)->vec_dot_type, weight->ne[0]);
+    return (bytes + 63) / 64 * 64;
+}
+
+// Builds the job of node i, together with the next node where that takes the same rows. Returns how many nodes it made.
+static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_product_job *job, uint8_t **quantised,
+                          const uint8_t ***pointers) {
+    struct gn_moe_run *run = builder->run;
+    const struct gn_run_node *node = &run->nodes[i];
+    const struct ggml_tensor *rows = rows_tensor(builder, &node->operand[1], 0, builder->n_rows);
+    enum ggml_type input_type = run->traits(node->tensor->src[0]->type)->vec_dot_type;
+    job->width = node->tensor->src[0]->ne[0];
+    job->rows = rows->data;
+    job->row_stride = rows->nb[1];
+    job->n_rows = builder->n_rows;
+    job->n_experts = builder->n;
+    job->first = builder->first;
+    job->quantise = input_type == GGML_TYPE_F32 ? NULL : run->traits(input_type)->from_float;
+    job->quantised = *quantised;
+    job->quantised_stride = quantised_bytes(builder, node);
+    *quantised += job->quantised_stride * builder->n_rows;
+    job->n_products = 0;
+    do {
+        const struct ggml_tensor *weight = run->nodes[i].tensor->src[0];
+        uint32_t p = job->n_products++;
+        job->product[p].weights = *pointers;
+        for (uint32_t e = 0; e < builder->n; e++) {
+            *(*pointers)++ = builder->ready[e].slice[run->nodes[i].operand[0].index];
+        }
+        job->product[p].weight_stride = weight->nb[1];
+        job->product[p].n_out = weight->ne[1];
+        job->product[p].out = run->nodes[i].rows;
+        job->product[p].dot = run->traits(weight->type)->vec_dot;
+        i++;
+    } while (job->n_products < GN_JOB_PRODUCTS && i < run->n_nodes && same_input(builder, node, &run->nodes[i]) &&
+             job_can(builder, &run->nodes[i]));
+    gn_product_job_build(job, builder->context, builder->graph);
+    return job->n_products;
+}
+
+// Room for jobs: the structs, their weight pointers, their quantised rows.
+static struct gn_product_job *jobs_memory(const struct builder *builder, const uint8_t ***pointers,
+                                          uint8_t **quantised) {
+    const struct gn_moe_run *run = builder->run;
+    size_t jobs = (run->n_nodes * sizeof(struct gn_product_job) + 63) / 64 * 64;
+    size_t weights = ((size_t)run->n_nodes * builder->n * sizeof **pointers + 63) / 64 * 64, rows = 0;
+    for (uint32_t i = 0; i < run->n_nodes; i++) {
+        if (run->nodes[i].operand[0].kind == GN_OPERAND_WEIGHT && job_can(builder, &run->nodes[i])) {
+            rows += quantised_bytes(builder, &run->nodes[i]) * builder->n_rows;
+        }
+    }
+    uint8_t *memory = gn_scratch_get(builder->scratch, GN_SCRATCH_JOBS, jobs + weights + rows);
+    *pointers = memory ? (const uint8_t **)(memory + jobs) : NULL;
+    *quantised = memory ? memory + jobs + weights : NULL;
+    return (struct gn_product_job *)memory;
+}
+
+static bool build_nodes(const struct builder *builder) {
+    struct gn_moe_run *run = builder->run;
+    const uint8_t **pointers;
+    uint8_t *quantised;
+    struct gn_product_job *jobs = jobs_memory(builder, &pointers, &quantised);
+    if (!jobs) {
+        return false;
+    }
+    for (uint32_t i = 0; i < run->n_nodes;) {
+        const struct gn_run_node *node = &run->nodes[i];
+        if (node->operand[0].kind != GN_OPERAND_WEIGHT) {
+            build_row_wise(builder, node);
+            i++;
+        } else if (job_can(builder, node)) {
+            i += build_job(builder, i, jobs++, &quantised, &pointers);
+        } else {
+            build_products(builder, node);
+            i++;
+        }
+    }
+    return true;
+}
+
+// Counts the group's rows and notes whose they are.
+static bool number_rows(struct builder *builder) {
+    const struct gn_moe_run *run = builder->run;
+    builder->few_rows = true;
+    for (uint32_t i = 0; i < builder->n; i++) {
+        uint32_t rows = gn_moe_run_rows(run, builder->ready[i].index);
+        builder->n_rows += rows;
+        builder->few_rows = builder->few_rows && rows <= GN_FEW_ROWS;
+    }
+    size_t bytes = (2 * (size_t)builder->n_rows + builder->n + 1) * sizeof(int32_t);
+    builder->zeros = gn_scratch_get(builder->scratch, GN_SCRATCH_IDS, bytes);
+    if (!builder->zeros) {
+        return false;
+    }
+    builder->ids = builder->zeros + builder->n_rows;
+    builder->first = (uint32_t *)(builder->ids + builder->n_rows);
+    memset(builder->zeros, 0, builder->n_rows * sizeof *builder->zeros);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < builder->n; i++) {
+        builder->first[i] = at;
+        for (uint32_t r = gn_moe_run_rows(run, builder->ready[i].index); r > 0; r--) {
+            builder->ids[at++] = (int32_t)run->experts[builder->ready[i].index];
+        }
+    }
+    builder->first[builder->n] = at;
+    return true;
+}
+
+struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
+                                     uint32_t n) {
+    struct builder builder = {.run = run, .scratch = scratch, .ready = ready, .n = n};
+    builder.graph = gn_scratch_graph(scratch, (size_t)run->n_nodes * n + run->n_nodes);
+    builder.context = scratch->context;
+    if (!builder.graph || !number_rows(&builder) || !place_rows(run, scratch, builder.n_rows)) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < run->n_inputs; i++) {
+        gather(run, &run->inputs[i], ready, n);
+    }
+    return build_nodes(&builder) ? builder.graph : NULL;
+}

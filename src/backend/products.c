@@ -1,0 +1,92 @@
+#include "backend/products.h"
+
+#include <dlfcn.h>
+
+#define CHUNK 32 // weight rows that a thread takes at a time
+
+gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu) {
+    // The library is loaded without its symbols being visible: find it by one of the functions that it gives out.
+    void *inside = ggml_backend_reg_get_proc_address(cpu, "ggml_threadpool_new");
+    Dl_info info;
+    if (!inside || !dladdr(inside, &info)) {
+        return NULL;
+    }
+    void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    if (!library) {
+        return NULL;
+    }
+    gn_cpu_traits_fn traits;
+    *(void **)&traits = dlsym(library, "ggml_get_type_traits_cpu");
+    dlclose(library); // it was loaded before and stays
+    return traits;
+}
+
+static void quantise_rows(struct ggml_tensor *node, int ith, int nth, void *context) {
+    (void)node;
+    (void)ith;
+    (void)nth;
+    struct gn_product_job *job = context;
+    for (;;) {
+        uint32_t row = (uint32_t)atomic_fetch_add_explicit(&job->next_quantise, 1, memory_order_relaxed);
+        if (row >= job->n_rows) {
+            return;
+        }
+        const float *from = (const float *)((const uint8_t *)job->rows + row * job->row_stride);
+        job->quantise(from, job->quantised + row * job->quantised_stride, job->width);
+    }
+}
+
+// One chunk of one expert's weight rows, with all of its rows.
+static void multiply_chunk(const struct gn_product_job *job, uint32_t p, uint32_t expert, int64_t chunk) {
+    int64_t n_out = job->product[p].n_out, begin = chunk * CHUNK, end = begin + CHUNK;
+    end = end < n_out ? end : n_out;
+    const uint8_t *inputs = job->quantise ? job->quantised : (const uint8_t *)job->rows;
+    size_t input_stride = job->quantise ? job->quantised_stride : job->row_stride;
+    for (uint32_t row = job->first[expert]; row < job->first[expert + 1]; row++) {
+        float *out = job->product[p].out + (size_t)row * (size_t)n_out;
+        const uint8_t *weight = job->product[p].weights[expert] + (size_t)begin * job->product[p].weight_stride;
+        for (int64_t i = begin; i < end; i++, weight += job->product[p].weight_stride) {
+            job->product[p].dot((int)job->width, &out[i], 0, weight, 0, inputs + row * input_stride, 0, 1);
+        }
+    }
+}
+
+static void multiply(struct ggml_tensor *node, int ith, int nth, void *context) {
+    (void)node;
+    (void)ith;
+    (void)nth;
+    struct gn_product_job *job = context;
+    uint32_t chunks[GN_JOB_PRODUCTS], of_expert = 0;
+    for (uint32_t p = 0; p < job->n_products; p++) {
+        chunks[p] = (uint32_t)((job->product[p].n_out + CHUNK - 1) / CHUNK);
+        of_expert += chunks[p];
+    }
+    for (;;) {
+        uint32_t task = (uint32_t)atomic_fetch_add_explicit(&job->next_product, 1, memory_order_relaxed);
+        uint32_t expert = task / of_expert, chunk = task % of_expert, p = 0;
+        if (expert >= job->n_experts) {
+            return;
+        }
+        while (chunk >= chunks[p]) {
+            chunk -= chunks[p++];
+        }
+        multiply_chunk(job, p, expert, chunk);
+    }
+}
+
+static void add_node(struct gn_product_job *job, struct ggml_context *context, struct ggml_cgraph *graph,
+                     ggml_custom_op_t function) {
+    struct ggml_tensor *node =
+        ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, 1, 1, NULL, 0, function, GGML_N_TASKS_MAX, job);
+    node->data = job->product[0].out; // never written through the tensor
+    ggml_build_forward_expand(graph, node);
+}
+
+void gn_product_job_build(struct gn_product_job *job, struct ggml_context *context, struct ggml_cgraph *graph) {
+    atomic_store_explicit(&job->next_quantise, 0, memory_order_relaxed);
+    atomic_store_explicit(&job->next_product, 0, memory_order_relaxed);
+    if (job->quantise) {
+        add_node(job, context, graph, quantise_rows);
+    }
+    add_node(job, context, graph, multiply);
+}

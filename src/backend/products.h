@@ -1,0 +1,52 @@
+// Expert products for few rows: one graph node computes them for all experts of a group, and for gate and up together,
+// where a ggml_mul_mat_id each would cost two barriers an expert. Exact: it calls the CPU backend's own routines, a row
+// of weights and a quantised row of activations at a time, as ggml_mul_mat_id does.
+//
+// Method: ggml's mul_mat_id (ggml-cpu.c) without its sorting by expert, which is done already.
+#pragma once
+
+#include "backend/scratch.h"
+
+#include "ggml-backend.h"
+#include "ggml-cpu.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// With more rows of one expert than this, ggml's kernels may work on several rows at once, with other bits.
+#define GN_FEW_ROWS 3
+#define GN_JOB_PRODUCTS 2
+
+// The CPU backend's routines for a weight type, or NULL.
+typedef const struct ggml_type_traits_cpu *(*gn_cpu_traits_fn)(enum ggml_type type);
+
+// Finds ggml_get_type_traits_cpu() in the CPU backend that this process has loaded; NULL when it does not export it.
+gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu);
+
+// The products of one set of rows with up to two weights of each expert. Set up by the caller; must stay until the
+// graph has run.
+struct gn_product_job {
+    int64_t width;         // of an input row, and of a weight row
+    const float *rows;     // [n_rows], compact
+    size_t row_stride;     // bytes from one to the next
+    uint32_t n_rows;       // of all experts
+    uint32_t n_experts;    // of the group
+    const uint32_t *first; // [n_experts + 1] first row of each expert
+    uint32_t n_products;
+    struct {
+        const uint8_t *const *weights; // [n_experts] each expert's weights
+        size_t weight_stride;          // bytes from one weight row to the next
+        int64_t n_out;                 // weight rows
+        float *out;                    // [n_rows][n_out]
+        ggml_vec_dot_t dot;
+    } product[GN_JOB_PRODUCTS];
+    ggml_from_float_t quantise; // NULL: rows are used as they are
+    uint8_t *quantised;         // [n_rows][quantised_stride]
+    size_t quantised_stride;
+    atomic_uint_fast32_t next_quantise, next_product; // shared out among the threads
+};
+
+// Adds the job to the graph: a node that quantises the rows, one that multiplies.
+void gn_product_job_build(struct gn_product_job *job, struct ggml_context *context, struct ggml_cgraph *graph);
