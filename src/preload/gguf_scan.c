@@ -8,8 +8,8 @@
 
 enum {
     WINDOW = 8192,
-    ALIGNMENT = 4096, // reads start and end here, so that a file opened with O_DIRECT works too
-    HEADER_MOST = 128 << 20,
+    ALIGNMENT = 4096,       // reads start and end here, so that a file opened with O_DIRECT works too
+    HEADER_MOST = 64 << 20, // three times what the largest tokenizers take
     NAME_MOST = 256,
     DIMENSIONS_MOST = 8,
     NESTING_MOST = 4,
