@@ -27,11 +27,16 @@ static const char shared[] =
     "attention.indexer.head_count=4 attention.indexer.key_length=64 attention.indexer.top_k=8 "                           \
     "attention.indexer.block_size=4 attention.indexer.local_blocks=1 "
 // Mamba or the like in the middle layer, attention in the others.
-#define HYBRID "attention.head_count=[4,0,4] attention.head_count_kv=[4,0,4] "
+#define HYBRID "attention.head_count_kv=[4,0,4] "
+#define HYBRID_MLA MLA "attention.head_count_kv=[1,0,1] "
 // A gated delta net wants heads as wide as its state.
 #define DELTA_NET "ssm.inner_size=256 ssm.state_size=64 "
+#define DELTA_NET_TENSORS                                                                                                \
+    "blk.0.attn_qkv.weight blk.0.attn_gate.weight blk.2.attn_qkv.weight blk.2.attn_gate.weight"
 #define SWA_ARRAY "attention.sliding_window_pattern=[0,1,0] "
 
+#define INDEXER_TENSORS                                                                                                  \
+    "indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight indexer.attn_k.weight indexer.attn_q_b.weight"
 #define KDA "kda.head_dim=64 kda.safe_gate=true kda.gate_lower_bound=-5.0 expert_latent_length=256 " \
     "attn_res.block_size=12 activation.situ_beta=4.0 activation.situ_linear_beta=25.0 "
 #define DEEPSEEK4 \
@@ -50,7 +55,7 @@ static const struct tiny_arch archs[] = {
     {"arctic", "", NULL},
     {"bailingmoe", "", NULL},
     {"bailingmoe2", "", NULL},
-    {"bailingmoe3", HYBRID MLA KDA, NULL},
+    {"bailingmoe3", HYBRID_MLA KDA, NULL},
     {"cohere2moe", SWA_ARRAY, NULL},
     {"dbrx", "attention.clamp_kqv=8.0", NULL},
     {"deepseek", "", NULL},
@@ -59,55 +64,51 @@ static const struct tiny_arch archs[] = {
     {"deepseek32", MLA INDEXER, NULL},
     {"deepseek4", DEEPSEEK4, NULL},
     {"dots1", "", NULL},
-    {"dots3note", MLA INDEXER SWA_ARRAY, NULL},
-    {"ernie4_5", "", NULL},
+    {"dots3note", MLA INDEXER SWA_ARRAY "attention.kv_lora_rank_swa=64 attention.key_length_swa=96 attention.value_length_swa=64 attention.key_length_mla_swa=64 attention.value_length_mla_swa=32 rope.freq_base_swa=10000.0 attention.indexer.types=[1,0,1]", NULL},
     {"ernie4_5-moe", "", NULL},
     {"exaone-moe", "", NULL},
-    {"gemma4", "", NULL},
-    {"glm-dsa", MLA INDEXER, NULL},
+    {"gemma4", SWA_ARRAY "embedding_length_per_layer_input=0 attention.key_length_swa=64 attention.value_length_swa=64 final_logit_softcapping=30.0", "attn_v.weight layer_output_scale.weight ffn_down_exps.scale"},
+    {"glm-dsa", MLA INDEXER, INDEXER_TENSORS},
     {"glm4moe", "", NULL},
     {"gpt-oss", "", NULL},
     {"granite", "", NULL},
     {"granite_swa", SWA_ARRAY, NULL},
-    {"granitehybrid", HYBRID, NULL},
+    {"granitehybrid", HYBRID, "ssm_conv1d.bias"},
     {"granitemoe", "", NULL},
     {"grok", "", NULL},
     {"grovemoe", "expert_group_scale=0.5 experts_per_group=2 expert_chunk_feed_forward_length=128", NULL},
     {"hunyuan-moe", "", NULL},
-    {"hy_v3", "", NULL},
+    {"hy_v3", "", "exp_probs_b ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
     {"jamba", HYBRID, NULL},
-    {"kimi-k3", HYBRID MLA KDA, NULL},
-    {"kimi-linear", HYBRID MLA KDA, NULL},
+    {"kimi-k3", HYBRID_MLA KDA, "attn_q_a_norm.weight attn_gate.weight ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
+    {"kimi-linear", HYBRID_MLA KDA, "attn_q_a_norm.weight ssm_a ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
     {"laguna", "", NULL},
-    {"lfm2", HYBRID "shortconv.l_cache=3", NULL},
     {"lfm2moe", HYBRID "shortconv.l_cache=3", NULL},
     {"llada-moe", "", NULL},
     {"llama", "", NULL},
     {"llama-embed", "", NULL},
     {"llama4", "block_count=4", NULL},
     {"mellum", "", NULL},
-    {"mimo2", SWA_ARRAY, NULL},
+    {"mimo2", SWA_ARRAY, "attn_sinks.weight"},
     {"minicpm", "", NULL},
-    {"minimax-01", "", NULL},
+    {"minimax-01", "residual_scale=3.5", NULL},
     {"minimax-m2", "", NULL},
     {"minimax-m3", INDEXER "rope.dimension_count=32", NULL},
     {"mistral3", "", NULL},
     {"mistral4", MLA, NULL},
-    {"nemotron_h_moe", "", NULL},
+    {"nemotron_h_moe", "block_count=5 attention.head_count_kv=[0,4,0,0,0] feed_forward_length=[0,0,256,0,256] attention.key_length=64 attention.value_length=64", "ssm_conv1d.bias"},
     {"nomic-bert-moe", "moe_every_n_layers=2 block_count=4 tokenizer.ggml.token_type_count=1", NULL},
     {"olmoe", "", NULL},
-    {"paddleocr", "", NULL},
     {"phimoe", "", NULL},
     {"qwen2moe", "", NULL},
-    {"qwen35moe", DELTA_NET, NULL},
+    {"qwen35moe", DELTA_NET, DELTA_NET_TENSORS},
     {"qwen3moe", "", NULL},
-    {"qwen3next", DELTA_NET, NULL},
+    {"qwen3next", DELTA_NET, DELTA_NET_TENSORS},
     {"qwen3vlmoe", "", NULL},
     {"qwen4exp", DELTA_NET QWEN4EXP, NULL},
-    {"refact", "", NULL},
     {"rnd1", "", NULL},
     {"smallthinker", "", NULL},
-    {"step35", SWA_ARRAY, NULL},
+    {"step35", SWA_ARRAY, "attn_gate.weight ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
 };
 enum { ARCHS = sizeof archs / sizeof *archs, MOST_ELEMENTS = 64, MOST_TEXT = 256 };
 
@@ -245,14 +246,18 @@ bool tiny_arch_metadata(const struct tiny_arch *arch, uint32_t n_experts, uint32
 static void list_tensor(struct gguf_context *metadata, const char *name) {
     struct ggml_tensor tensor = {.type = GGML_TYPE_F32, .ne = {1, 1, 1, 1}, .nb = {4, 4, 4, 4}};
     ggml_set_name(&tensor, name);
-    gguf_add_tensor(metadata, &tensor);
+    if (gguf_find_tensor(metadata, name) < 0) {
+        gguf_add_tensor(metadata, &tensor);
+    }
 }
 
-static void list_of_layer(struct gguf_context *metadata, int64_t layer, const char *names) {
+// Names are relative to a layer unless they name one themselves.
+static void list_of_layer(struct gguf_context *metadata, uint32_t layer, const char *names) {
     while (*(names += strspn(names, " "))) {
         char name[MOST_TEXT];
         int length = (int)strcspn(names, " ");
-        snprintf(name, sizeof name, "blk.%d.%.*s", (int)layer, length, names);
+        int prefix = strncmp(names, "blk.", 4) == 0 ? 0 : snprintf(name, sizeof name, "blk.%u.", layer);
+        snprintf(name + prefix, sizeof name - (size_t)prefix, "%.*s", length, names);
         list_tensor(metadata, name);
         names += length;
     }
@@ -264,7 +269,7 @@ void tiny_arch_list_optional(const struct tiny_arch *arch, bool fused, struct gg
     uint32_t layers = gguf_get_val_u32(metadata, gguf_find_key(metadata, key));
     for (uint32_t layer = 0; layer < layers; layer++) {
         list_of_layer(metadata, layer, fused ? "ffn_gate_up_exps.weight" : "ffn_gate_exps.weight ffn_up_exps.weight");
-        list_of_layer(metadata, layer, "ffn_exp_probs_b.bias");
+        list_of_layer(metadata, layer, "ffn_gate_inp.weight ffn_down_exps.weight exp_probs_b.bias");
         list_of_layer(metadata, layer, arch->optional ? arch->optional : "");
     }
 }

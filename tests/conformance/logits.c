@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCES = 4, PER_SEQUENCE = 3, CONTEXT = 512, MOST_PROMPT = 128 };
+// minimax-01 wants a micro-batch to be a multiple of the sequences a context may hold.
+enum { SEQUENCES = 4, MOST_SEQUENCES = 8, PER_SEQUENCE = 3, CONTEXT = 512, MOST_PROMPT = 128 };
 
 struct options {
     const char *model, *out, *plugin;
@@ -131,14 +132,14 @@ static void load_model(struct run *run) {
     }
     char arch[64] = "";
     llama_model_meta_val_str(run->model, "general.architecture", arch, sizeof arch);
-    run->embeddings = strstr(arch, "bert") != NULL;
+    run->embeddings = strstr(arch, "bert") || strstr(arch, "embed");
     run->n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(run->model));
     run->n_embd = llama_model_n_embd(run->model);
 }
 
 static void make_context(struct run *run, int n_ubatch) {
     struct llama_context_params params = llama_context_default_params();
-    params.n_seq_max = SEQUENCES + 1;
+    params.n_seq_max = MOST_SEQUENCES;
     params.n_ctx = CONTEXT * params.n_seq_max;
     params.n_batch = CONTEXT;
     params.n_ubatch = (uint32_t)n_ubatch;
