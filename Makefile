@@ -23,7 +23,7 @@ format:
 
 lint: configure
 	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
-	@git ls-files 'src/*.c' 'cli/*.c' | xargs clang-tidy --quiet -p $(BUILD)
+	@git ls-files 'src/*.c' 'cli/*.c' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD) 2>/dev/null
 
 asan:
 	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS="-DGUANACO_SANITIZE=address,undefined -DGUANACO_TESTS=sanitizer"

@@ -1,6 +1,7 @@
 // Writes a tiny model of any Mixture-of-Experts architecture that llama.cpp knows, for comparing streamed against stock
-// logits. llama.cpp itself says which tensors an architecture has: given metadata alone it builds the model and asks for
-// each tensor's data. The file is written through the gguf API, because llama.cpp's own saver refuses some architectures.
+// logits. llama.cpp itself says which tensors an architecture has: given metadata alone it builds the model and asks
+// for each tensor's data. The file is written through the gguf API, because llama.cpp's own saver refuses some
+// architectures.
 #include "tiny_archs.h"
 #include "tiny_model.h"
 
@@ -28,7 +29,8 @@ static const char help[] =
     "Writes a tiny Mixture-of-Experts model (a few MB) with random weights.\n"
     "\n"
     "  --list                  print the architectures\n"
-    "  --type TYPE             of the experts: Q4_0 Q8_0 Q4_K Q5_K Q6_K IQ4_XS MXFP4 F16 BF16 F32, or mixed, which differs\n"
+    "  --type TYPE             of the experts: Q4_0 Q8_0 Q4_K Q5_K Q6_K IQ4_XS MXFP4 F16 BF16 F32, or mixed, which "
+    "differs\n"
     "                          between layers and between down and the others (default Q4_K; MXFP4 for gpt-oss)\n"
     "  --experts N             experts of a layer (default 8)\n"
     "  --used N                experts a token uses (default 3)\n"
@@ -39,7 +41,8 @@ static const char help[] =
     "  --alignment N           tensors start at odd multiples of N bytes (default 32)\n"
     "  --help\n";
 
-// ---- options ----------------------------------------------------------------------------------------------------------
+// ---- options
+// ----------------------------------------------------------------------------------------------------------
 
 static _Noreturn void refuse(const char *what, const char *value) {
     fprintf(stderr, "guanaco-tiny: %s: %s\n", value, what);
@@ -141,10 +144,11 @@ static void check(struct options *options) {
     }
 }
 
-// ---- building ---------------------------------------------------------------------------------------------------------
+// ---- building
+// ---------------------------------------------------------------------------------------------------------
 
-// Some builds of llama.cpp compare the tensors that the metadata lists with those it made, and give up when they differ.
-// Their message is the only place that says how many it made.
+// Some builds of llama.cpp compare the tensors that the metadata lists with those it made, and give up when they
+// differ. Their message is the only place that says how many it made.
 struct complaint {
     int expected, made;
     char text[256];
@@ -246,7 +250,8 @@ static bool build(struct tiny_model *model, struct gguf_context *metadata, const
     return true;
 }
 
-// ---- writing ----------------------------------------------------------------------------------------------------------
+// ---- writing
+// ----------------------------------------------------------------------------------------------------------
 
 // Tensors are laid out from the first multiple of the alignment behind the metadata: make that an odd one.
 static void make_start_odd(struct gguf_context *gguf, uint32_t alignment) {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Notation: `key=value` separated by blanks. A key means "<architecture>.<key>" unless it starts with tokenizer. or general.
-// The value tells its type: 3 is u32, 3.0 f32, 3L u64, true a bool, [..] an array of these, "-" removes the key, and
-// anything else is a string.
+// Notation: `key=value` separated by blanks. A key means "<architecture>.<key>" unless it starts with tokenizer. or
+// general. The value tells its type: 3 is u32, 3.0 f32, 3L u64, true a bool, [..] an array of these, "-" removes the
+// key, and anything else is a string.
 static const char shared[] =
     "general.alignment=32 tokenizer.ggml.model=no_vocab vocab_size=256 context_length=512 block_count=3 "
     "embedding_length=256 feed_forward_length=256 attention.head_count=4 attention.head_count_kv=4 "
@@ -20,35 +20,35 @@ static const char shared[] =
     "ssm.time_step_rank=4 ssm.group_count=2";
 
 // Multi-head latent attention, small.
-#define MLA                                                                                                              \
-    "attention.head_count_kv=1 attention.key_length=96 attention.value_length=64 attention.key_length_mla=64 "            \
+#define MLA                                                                                                            \
+    "attention.head_count_kv=1 attention.key_length=96 attention.value_length=64 attention.key_length_mla=64 "         \
     "attention.value_length_mla=32 rope.dimension_count=32 attention.q_lora_rank=64 attention.kv_lora_rank=64 "
-#define INDEXER                                                                                                          \
-    "attention.indexer.head_count=4 attention.indexer.key_length=64 attention.indexer.top_k=8 "                           \
+#define INDEXER                                                                                                        \
+    "attention.indexer.head_count=4 attention.indexer.key_length=64 attention.indexer.top_k=8 "                        \
     "attention.indexer.block_size=4 attention.indexer.local_blocks=1 "
 // Mamba or the like in the middle layer, attention in the others.
 #define HYBRID "attention.head_count_kv=[4,0,4] "
 #define HYBRID_MLA MLA "attention.head_count_kv=[1,0,1] "
 // A gated delta net wants heads as wide as its state.
 #define DELTA_NET "ssm.inner_size=256 ssm.state_size=64 "
-#define DELTA_NET_TENSORS                                                                                                \
-    "blk.0.attn_qkv.weight blk.0.attn_gate.weight blk.2.attn_qkv.weight blk.2.attn_gate.weight"
+#define DELTA_NET_TENSORS "blk.0.attn_qkv.weight blk.0.attn_gate.weight blk.2.attn_qkv.weight blk.2.attn_gate.weight"
 #define SWA_ARRAY "attention.sliding_window_pattern=[0,1,0] "
 
-#define INDEXER_TENSORS                                                                                                  \
+#define INDEXER_TENSORS                                                                                                \
     "indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight indexer.attn_k.weight indexer.attn_q_b.weight"
-#define KDA "kda.head_dim=64 kda.safe_gate=true kda.gate_lower_bound=-5.0 expert_latent_length=256 " \
+#define KDA                                                                                                            \
+    "kda.head_dim=64 kda.safe_gate=true kda.gate_lower_bound=-5.0 expert_latent_length=256 "                           \
     "attn_res.block_size=12 activation.situ_beta=4.0 activation.situ_linear_beta=25.0 "
-#define DEEPSEEK4 \
-    "embedding_length=256 attention.head_count=4 block_count=4 attention.head_count_kv=1 attention.key_length=64 " \
-    "attention.value_length=64 rope.dimension_count=32 attention.q_lora_rank=64 attention.output_group_count=4 " \
-    "attention.output_lora_rank=32 attention.compress_ratios=[0,0,4,128] " \
-    "attention.compress_rope_freq_base=160000.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=2 " \
+#define DEEPSEEK4                                                                                                      \
+    "embedding_length=256 attention.head_count=4 block_count=4 attention.head_count_kv=1 attention.key_length=64 "     \
+    "attention.value_length=64 rope.dimension_count=32 attention.q_lora_rank=64 attention.output_group_count=4 "       \
+    "attention.output_lora_rank=32 attention.compress_ratios=[0,0,4,128] "                                             \
+    "attention.compress_rope_freq_base=160000.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=2 "      \
     "hyper_connection.epsilon=0.000001 hash_layer_count=1 swiglu_clamp_exp=10.0 expert_gating_func=4 " INDEXER
-#define QWEN4EXP \
-    "hyper_connection.count=4 hyper_connection.low_rank=8 attention.compress_ratios=[4,4,4] ple.layers=[0] " \
-    "ple.ngram_size=3 ple.heads_per_ngram=2 ple.conv_kernel=4 ple.eos_token_id=0 " \
-    "embedding_length_per_layer_input=64 ple.layer_multipliers=[1L,3L,5L] ple.head_offsets=[0L,256L,512L,768L] " \
+#define QWEN4EXP                                                                                                       \
+    "hyper_connection.count=4 hyper_connection.low_rank=8 attention.compress_ratios=[4,4,4] ple.layers=[0] "           \
+    "ple.ngram_size=3 ple.heads_per_ngram=2 ple.conv_kernel=4 ple.eos_token_id=0 "                                     \
+    "embedding_length_per_layer_input=64 ple.layer_multipliers=[1L,3L,5L] ple.head_offsets=[0L,256L,512L,768L] "       \
     "ple.head_vocab_sizes=[256L,256L,256L,256L] " INDEXER
 static const struct tiny_arch archs[] = {
     {"afmoe", "", NULL},
@@ -64,10 +64,17 @@ static const struct tiny_arch archs[] = {
     {"deepseek32", MLA INDEXER, NULL},
     {"deepseek4", DEEPSEEK4, NULL},
     {"dots1", "", NULL},
-    {"dots3note", MLA INDEXER SWA_ARRAY "attention.kv_lora_rank_swa=64 attention.key_length_swa=96 attention.value_length_swa=64 attention.key_length_mla_swa=64 attention.value_length_mla_swa=32 rope.freq_base_swa=10000.0 attention.indexer.types=[1,0,1]", NULL},
+    {"dots3note",
+     MLA INDEXER SWA_ARRAY "attention.kv_lora_rank_swa=64 attention.key_length_swa=96 attention.value_length_swa=64 "
+                           "attention.key_length_mla_swa=64 attention.value_length_mla_swa=32 "
+                           "rope.freq_base_swa=10000.0 attention.indexer.types=[1,0,1]",
+     NULL},
     {"ernie4_5-moe", "", NULL},
     {"exaone-moe", "", NULL},
-    {"gemma4", SWA_ARRAY "embedding_length_per_layer_input=0 attention.key_length_swa=64 attention.value_length_swa=64 final_logit_softcapping=30.0", "attn_v.weight layer_output_scale.weight ffn_down_exps.scale"},
+    {"gemma4",
+     SWA_ARRAY "embedding_length_per_layer_input=0 attention.key_length_swa=64 attention.value_length_swa=64 "
+               "final_logit_softcapping=30.0",
+     "attn_v.weight layer_output_scale.weight ffn_down_exps.scale"},
     {"glm-dsa", MLA INDEXER, INDEXER_TENSORS},
     {"glm4moe", "", NULL},
     {"gpt-oss", "", NULL},
@@ -80,8 +87,10 @@ static const struct tiny_arch archs[] = {
     {"hunyuan-moe", "", NULL},
     {"hy_v3", "", "exp_probs_b ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
     {"jamba", HYBRID, NULL},
-    {"kimi-k3", HYBRID_MLA KDA, "attn_q_a_norm.weight attn_gate.weight ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
-    {"kimi-linear", HYBRID_MLA KDA, "attn_q_a_norm.weight ssm_a ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
+    {"kimi-k3", HYBRID_MLA KDA,
+     "attn_q_a_norm.weight attn_gate.weight ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
+    {"kimi-linear", HYBRID_MLA KDA,
+     "attn_q_a_norm.weight ssm_a ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight"},
     {"laguna", "", NULL},
     {"lfm2moe", HYBRID "shortconv.l_cache=3", NULL},
     {"llada-moe", "", NULL},
@@ -96,7 +105,10 @@ static const struct tiny_arch archs[] = {
     {"minimax-m3", INDEXER "rope.dimension_count=32", NULL},
     {"mistral3", "", NULL},
     {"mistral4", MLA, NULL},
-    {"nemotron_h_moe", "block_count=5 attention.head_count_kv=[0,4,0,0,0] feed_forward_length=[0,0,256,0,256] attention.key_length=64 attention.value_length=64", "ssm_conv1d.bias"},
+    {"nemotron_h_moe",
+     "block_count=5 attention.head_count_kv=[0,4,0,0,0] feed_forward_length=[0,0,256,0,256] attention.key_length=64 "
+     "attention.value_length=64",
+     "ssm_conv1d.bias"},
     {"nomic-bert-moe", "moe_every_n_layers=2 block_count=4 tokenizer.ggml.token_type_count=1", NULL},
     {"olmoe", "", NULL},
     {"phimoe", "", NULL},
@@ -112,9 +124,13 @@ static const struct tiny_arch archs[] = {
 };
 enum { ARCHS = sizeof archs / sizeof *archs, MOST_ELEMENTS = 64, MOST_TEXT = 256 };
 
-size_t tiny_arch_count(void) { return ARCHS; }
+size_t tiny_arch_count(void) {
+    return ARCHS;
+}
 
-const struct tiny_arch *tiny_arch_get(size_t i) { return &archs[i]; }
+const struct tiny_arch *tiny_arch_get(size_t i) {
+    return &archs[i];
+}
 
 const struct tiny_arch *tiny_arch_find(const char *name) {
     for (size_t i = 0; i < ARCHS; i++) {

@@ -15,7 +15,8 @@ static void *must(void *memory) {
     return memory;
 }
 
-// ---- values -----------------------------------------------------------------------------------------------------------
+// ---- values
+// -----------------------------------------------------------------------------------------------------------
 
 static uint64_t next_random(uint64_t *state) {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
@@ -42,7 +43,9 @@ static uint64_t hash(const char *name) {
     return h;
 }
 
-static bool has(const char *name, const char *part) { return strstr(name, part) != NULL; }
+static bool has(const char *name, const char *part) {
+    return strstr(name, part) != NULL;
+}
 
 static bool ends_with(const char *name, const char *end) {
     size_t n = strlen(name), m = strlen(end);
@@ -56,21 +59,21 @@ static const struct kind {
     float mean, deviation;
     bool one_sided;
 } kinds[] = {
-    {"rope_f", 1.0f, 0.2f, true},            // divides frequencies
-    {"ssm_a", -1.0f, 0.3f, true},            // a decay
-    {"ssm_d", 0.5f, 0.3f, false},            // includes ssm_dt
-    {"exp_probs_b", 0.0f, 0.05f, false},     // must not decide alone which experts are used
-    {"gate_inp.scale", 1.0f, 0.2f, true},    //
-    {"gate_inp", 0.0f, -3.0f, false},        // a router that decides
+    {"rope_f", 1.0f, 0.2f, true},             // divides frequencies
+    {"ssm_a", -1.0f, 0.3f, true},             // a decay
+    {"ssm_d", 0.5f, 0.3f, false},             // includes ssm_dt
+    {"exp_probs_b", 0.0f, 0.05f, false},      // must not decide alone which experts are used
+    {"gate_inp.scale", 1.0f, 0.2f, true},     //
+    {"gate_inp", 0.0f, -3.0f, false},         // a router that decides
     {"down_exps.weight", 0.0f, -4.0f, false}, // experts that matter against attention and shared experts
-    {"exps.weight", 0.0f, -2.0f, false},     //
-    {"chexps.weight", 0.0f, -2.0f, false},   //
-    {"exps.bias", 0.0f, 0.2f, false},        //
-    {"scale", 1.0f, 0.2f, true},             //
-    {"norm.bias", 0.0f, 0.05f, false},       //
-    {"norm", 1.0f, 0.2f, true},              //
-    {"token_embd", 0.0f, 1.0f, false},       //
-    {"bias", 0.0f, 0.1f, false},             //
+    {"exps.weight", 0.0f, -2.0f, false},      //
+    {"chexps.weight", 0.0f, -2.0f, false},    //
+    {"exps.bias", 0.0f, 0.2f, false},         //
+    {"scale", 1.0f, 0.2f, true},              //
+    {"norm.bias", 0.0f, 0.05f, false},        //
+    {"norm", 1.0f, 0.2f, true},               //
+    {"token_embd", 0.0f, 1.0f, false},        //
+    {"bias", 0.0f, 0.1f, false},              //
     {"", 0.0f, -1.0f, false},
 };
 
@@ -96,7 +99,8 @@ static float *make_values(const struct ggml_tensor *shape, uint64_t seed) {
     return values;
 }
 
-// ---- collecting -------------------------------------------------------------------------------------------------------
+// ---- collecting
+// -------------------------------------------------------------------------------------------------------
 
 // A llama.cpp that asks for every optional tensor it knows asks for scales too; they belong to formats we do not write.
 static bool is_wanted(const struct tiny_model *model, const char *name) {
@@ -148,7 +152,8 @@ void tiny_model_free(struct tiny_model *model) {
     free(model->tensors);
 }
 
-// ---- experts ----------------------------------------------------------------------------------------------------------
+// ---- experts
+// ----------------------------------------------------------------------------------------------------------
 
 static const char fused[] = "ffn_gate_up_exps.weight";
 
@@ -190,7 +195,9 @@ static bool is_expert(const struct tiny_tensor *tensor) {
     return ends_with(tensor->shape.name, "_exps.weight") && tensor->shape.ne[2] > 1;
 }
 
-static int layer_of(const struct tiny_tensor *tensor) { return atoi(tensor->shape.name + strlen("blk.")); }
+static int layer_of(const struct tiny_tensor *tensor) {
+    return atoi(tensor->shape.name + strlen("blk."));
+}
 
 static int last_layer(const struct tiny_model *model) {
     int last = -1;
@@ -216,15 +223,16 @@ bool tiny_model_zero_expert(struct tiny_model *model, int layer, int expert) {
     return found;
 }
 
-// ---- storing ----------------------------------------------------------------------------------------------------------
+// ---- storing
+// ----------------------------------------------------------------------------------------------------------
 
 static const struct named_type {
     const char *name;
     enum ggml_type type;
 } types[] = {
-    {"Q4_0", GGML_TYPE_Q4_0},     {"Q8_0", GGML_TYPE_Q8_0},   {"Q4_K", GGML_TYPE_Q4_K}, {"Q5_K", GGML_TYPE_Q5_K},
-    {"Q6_K", GGML_TYPE_Q6_K},     {"IQ4_XS", GGML_TYPE_IQ4_XS}, {"MXFP4", GGML_TYPE_MXFP4}, {"F16", GGML_TYPE_F16},
-    {"BF16", GGML_TYPE_BF16},     {"F32", GGML_TYPE_F32},
+    {"Q4_0", GGML_TYPE_Q4_0}, {"Q8_0", GGML_TYPE_Q8_0},     {"Q4_K", GGML_TYPE_Q4_K},   {"Q5_K", GGML_TYPE_Q5_K},
+    {"Q6_K", GGML_TYPE_Q6_K}, {"IQ4_XS", GGML_TYPE_IQ4_XS}, {"MXFP4", GGML_TYPE_MXFP4}, {"F16", GGML_TYPE_F16},
+    {"BF16", GGML_TYPE_BF16}, {"F32", GGML_TYPE_F32},
 };
 
 // "mixed": per layer, the types of down and of the others.
@@ -244,7 +252,9 @@ static const struct named_type *find_type(const char *name) {
     return NULL;
 }
 
-bool tiny_type_known(const char *name) { return find_type(name) || strcmp(name, "mixed") == 0; }
+bool tiny_type_known(const char *name) {
+    return find_type(name) || strcmp(name, "mixed") == 0;
+}
 
 static enum ggml_type expert_type(const struct tiny_tensor *tensor, const char *name) {
     const struct named_type *named = find_type(name);
@@ -257,8 +267,8 @@ static enum ggml_type expert_type(const struct tiny_tensor *tensor, const char *
 
 // Only matrices that ggml_mul_mat alone reads; others (convolutions, MLA's per-head ones, routers) may need F32.
 static bool is_plain_matrix(const struct tiny_tensor *tensor) {
-    static const char *const parts[] = {"attn_q.weight",   "attn_k.weight",   "attn_v.weight", "attn_output.weight",
-                                        "attn_qkv.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",
+    static const char *const parts[] = {"attn_q.weight",   "attn_k.weight",   "attn_v.weight",   "attn_output.weight",
+                                        "attn_qkv.weight", "ffn_gate.weight", "ffn_up.weight",   "ffn_down.weight",
                                         "shexp.weight",    "output.weight",   "attn_q_b.weight", "ssm_in.weight",
                                         "ssm_out.weight"};
     bool matrix = tensor->shape.ne[2] == 1 && tensor->shape.ne[0] * tensor->shape.ne[1] >= LARGE;

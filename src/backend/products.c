@@ -56,21 +56,16 @@ static void multiply(struct ggml_tensor *node, int ith, int nth, void *context) 
     (void)ith;
     (void)nth;
     struct gn_product_job *job = context;
-    uint32_t chunks[GN_JOB_PRODUCTS], of_expert = 0;
-    for (uint32_t p = 0; p < job->n_products; p++) {
-        chunks[p] = (uint32_t)((job->product[p].n_out + CHUNK - 1) / CHUNK);
-        of_expert += chunks[p];
-    }
     for (;;) {
         uint32_t task = (uint32_t)atomic_fetch_add_explicit(&job->next_product, 1, memory_order_relaxed);
-        uint32_t expert = task / of_expert, chunk = task % of_expert, p = 0;
-        if (expert >= job->n_experts) {
+        if (task >= job->n_chunks * job->n_experts) {
             return;
         }
-        while (chunk >= chunks[p]) {
-            chunk -= chunks[p++];
+        uint32_t chunk = task % job->n_chunks, p = 0;
+        for (; p + 1 < job->n_products && chunk >= job->product[p].n_chunks; p++) {
+            chunk -= job->product[p].n_chunks;
         }
-        multiply_chunk(job, p, expert, chunk);
+        multiply_chunk(job, p, task / job->n_chunks, chunk);
     }
 }
 
@@ -83,6 +78,11 @@ static void add_node(struct gn_product_job *job, struct ggml_context *context, s
 }
 
 void gn_product_job_build(struct gn_product_job *job, struct ggml_context *context, struct ggml_cgraph *graph) {
+    job->n_chunks = 0;
+    for (uint32_t p = 0; p < job->n_products; p++) {
+        job->product[p].n_chunks = (uint32_t)((job->product[p].n_out + CHUNK - 1) / CHUNK);
+        job->n_chunks += job->product[p].n_chunks;
+    }
     atomic_store_explicit(&job->next_quantise, 0, memory_order_relaxed);
     atomic_store_explicit(&job->next_product, 0, memory_order_relaxed);
     if (job->quantise) {

@@ -41,10 +41,12 @@ struct gn_product_job {
         int64_t n_out;                 // weight rows
         float *out;                    // [n_rows][n_out]
         ggml_vec_dot_t dot;
+        uint32_t n_chunks; // set by the build
     } product[GN_JOB_PRODUCTS];
     ggml_from_float_t quantise; // NULL: rows are used as they are
     uint8_t *quantised;         // [n_rows][quantised_stride]
     size_t quantised_stride;
+    uint32_t n_chunks;                                // of one expert, all products together; set by the build
     atomic_uint_fast32_t next_quantise, next_product; // shared out among the threads
 };
 

@@ -45,7 +45,8 @@ static _Noreturn void fail(const char *what) {
     exit(1);
 }
 
-// ---- options ----------------------------------------------------------------------------------------------------------
+// ---- options
+// ----------------------------------------------------------------------------------------------------------
 
 static int number(const char *text, int least, int most) {
     char *end;
@@ -98,7 +99,8 @@ static void parse(struct options *options, int argc, char **argv) {
     }
 }
 
-// ---- setting up -------------------------------------------------------------------------------------------------------
+// ---- setting up
+// -------------------------------------------------------------------------------------------------------
 
 static void log_text(enum ggml_log_level level, const char *text, void *context) {
     const struct options *options = context;
@@ -152,7 +154,8 @@ static void make_context(struct run *run, int n_ubatch) {
     }
 }
 
-// ---- the scenario -----------------------------------------------------------------------------------------------------
+// ---- the scenario
+// -----------------------------------------------------------------------------------------------------
 
 // Tokens are the same for any number of vocabulary entries below 2^16 only if that number is the same.
 static llama_token next_token(uint32_t *state, int n_vocab) {
@@ -171,7 +174,8 @@ static void add(struct llama_batch *batch, llama_token token, int position, int 
 
 // The logits of one token, kept in the file.
 static const float *keep(const struct run *run, int i) {
-    const float *row = run->embeddings ? llama_get_embeddings_ith(run->context, i) : llama_get_logits_ith(run->context, i);
+    const float *row =
+        run->embeddings ? llama_get_embeddings_ith(run->context, i) : llama_get_logits_ith(run->context, i);
     int n = run->embeddings ? run->n_embd : run->n_vocab;
     if (!row) {
         fail("no logits");
@@ -189,7 +193,8 @@ static const float *keep(const struct run *run, int i) {
 
 // Computes the batch, keeps all its logits and returns the likeliest token after its last.
 static llama_token compute(const struct run *run, struct llama_batch *batch) {
-    int result = llama_get_memory(run->context) ? llama_decode(run->context, *batch) : llama_encode(run->context, *batch);
+    int result =
+        llama_get_memory(run->context) ? llama_decode(run->context, *batch) : llama_encode(run->context, *batch);
     if (result) {
         fprintf(stderr, "conformance-logits: a batch of %d tokens fails with %d\n", batch->n_tokens, result);
         exit(1);

@@ -1,5 +1,5 @@
-// Loading reads the dense weights and not one expert: the bytes read until the first context stands are the same however
-// large the experts are. Counted by the kernel (/proc/self/io), with the interposer that this program contains.
+// Loading reads the dense weights and not one expert: the bytes read until the first context stands are the same
+// however large the experts are. Counted by the kernel (/proc/self/io), with the interposer that this program contains.
 //
 //     test_load SMALL_MODEL LARGE_MODEL PLUGIN
 #include "session.h"
@@ -63,7 +63,8 @@ int main(int argc, char **argv) {
     if (in_child(load_in_child, &small) || in_child(load_in_child, &large)) {
         return 1;
     }
-    printf("read while loading: %" PRIu64 " bytes of the small model, %" PRIu64 " of the large one\n", read[0], read[1]);
+    printf("read while loading: %" PRIu64 " bytes of the small model, %" PRIu64 " of the large one\n", read[0],
+           read[1]);
     if (read[0] == 0) {
         printf("this file system does not count: nothing is proven\n");
         return 77; // skipped
