@@ -28,8 +28,9 @@ static void stop(struct gn_stream *stream) {
     gn_fetch_close(stream);
     gn_cache_close(stream->cache);
     stream->cache = NULL;
-    if (stream->memory) {
-        munmap(stream->memory, stream->memory_bytes);
+    if (stream->region) {
+        munmap(stream->region, stream->memory_bytes + HUGE_PAGE);
+        stream->region = NULL;
         stream->memory = NULL;
     }
 }
@@ -87,13 +88,8 @@ static int take_memory(struct gn_stream *stream, uint32_t n_staging) {
     if (memory == MAP_FAILED) {
         return -errno;
     }
-    uintptr_t start = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = start + stream->memory_bytes;
-    end = (end + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
-    if (start > (uintptr_t)memory) {
-        munmap(memory, start - (uintptr_t)memory);
-    }
-    munmap((void *)end, (uintptr_t)memory + stream->memory_bytes + HUGE_PAGE - end);
-    stream->memory = (uint8_t *)start;
+    stream->region = memory;
+    stream->memory = (uint8_t *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (stream->memory_bytes >= 8 * HUGE_PAGE && madvise(stream->memory, stream->memory_bytes, MADV_HUGEPAGE)) {
         gn_debug("no huge pages for the expert slots: %s", strerror(errno));
     }

@@ -22,7 +22,8 @@ struct gn_stream {
     struct gn_cache *cache;
     const char *policy;
     struct gn_reader *reader;
-    uint8_t *memory; // slots, then staging
+    void *region;    // what was mapped
+    uint8_t *memory; // slots, then staging: the part of the region that begins at a huge page
     uint64_t memory_bytes;
     uint64_t staging_at, staging_slot_bytes;
     uint32_t n_staging;

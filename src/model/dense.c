@@ -10,12 +10,28 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE ((uint64_t)GN_BLOCK)
 #define ALIGNMENT 64u // no smaller gap between two tensors can hold a third
 #define HUGE_PAGE ((uint64_t)2 << 20)
 #define COPY_CHUNK ((uint64_t)64 << 20)
 // A run of touched pages shorter than this is the fault-around of a neighbour, not a weight that was copied elsewhere.
 #define TOUCHED_RUN 64u
+
+// The unit of mappings: 4 KiB on x86-64, up to 64 KiB on arm64.
+static uint64_t page_size(void) {
+    static _Atomic uint64_t size;
+    if (!size) {
+        size = (uint64_t)sysconf(_SC_PAGESIZE);
+    }
+    return size;
+}
+
+static uint64_t page_floor(uint64_t n) {
+    return n / page_size() * page_size();
+}
+
+static uint64_t page_ceil(uint64_t n) {
+    return page_floor(n + page_size() - 1);
+}
 
 // [begin, end) in bytes of a file.
 struct range {
@@ -75,7 +91,7 @@ static int expert_pages(const struct gn_expert_map *map, const struct gn_file *f
         while (++i < bytes.n && bytes.items[i].begin < end + ALIGNMENT) {
             end = bytes.items[i].end > end ? bytes.items[i].end : end;
         }
-        failed = add_range(pages, (begin + PAGE - 1) / PAGE * PAGE, end / PAGE * PAGE);
+        failed = add_range(pages, page_ceil(begin), page_floor(end));
     }
     free(bytes.items);
     return failed;
@@ -120,28 +136,28 @@ static int drop_touched(const struct gn_mapped_file *file, struct ranges *dense)
     for (size_t i = 0; i < dense->n && !failed; i++) {
         uint64_t kept_from = dense->items[i].begin, touched = 0;
         for (uint64_t at = dense->items[i].begin; at < dense->items[i].end && !failed;) {
-            uint64_t pages = (dense->items[i].end - at + PAGE - 1) / PAGE;
+            uint64_t pages = page_ceil(dense->items[i].end - at) / page_size();
             pages = pages < 512 ? pages : 512;
-            uint64_t page = ((uintptr_t)file->base + at) / PAGE;
+            uint64_t page = ((uintptr_t)file->base + at) / page_size();
             if (pread(pagemap, entries, pages * 8, (off_t)(page * 8)) != (ssize_t)(pages * 8)) {
                 memset(entries, 0, sizeof entries);
             }
-            for (uint64_t p = 0; p < pages && !failed; p++, at += PAGE) {
+            for (uint64_t p = 0; p < pages && !failed; p++, at += page_size()) {
                 if (entries[p] >> 63) {
                     touched++;
                     continue;
                 }
                 if (touched >= TOUCHED_RUN) {
-                    failed = add_range(&kept, kept_from, at - touched * PAGE);
+                    failed = add_range(&kept, kept_from, at - touched * page_size());
                     kept_from = at;
                 }
                 touched = 0;
             }
         }
         uint64_t end = dense->items[i].end;
-        uint64_t whole_end = (end + PAGE - 1) / PAGE * PAGE;
-        failed =
-            failed ? failed : add_range(&kept, kept_from, touched >= TOUCHED_RUN ? whole_end - touched * PAGE : end);
+        uint64_t whole_end = page_ceil(end);
+        failed = failed ? failed
+                        : add_range(&kept, kept_from, touched >= TOUCHED_RUN ? whole_end - touched * page_size() : end);
     }
     close(pagemap);
     if (failed) {
@@ -183,7 +199,7 @@ static void *matching_memory(const void *like, uint64_t bytes) {
 // anybody see anything else there.
 static int copy_piece(const struct gn_mapped_file *file, uint64_t begin, uint64_t end) {
     uint8_t *target = file->base + begin;
-    uint64_t pages = (end - begin + PAGE - 1) / PAGE * PAGE;
+    uint64_t pages = page_ceil(end - begin);
     uint8_t *copy = matching_memory(target, pages);
     if (!copy) {
         return -ENOMEM;
