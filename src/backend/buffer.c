@@ -281,7 +281,7 @@ static bool interposed(void) {
 // What may go to a copy of the dense weights: all but what the program and the least staging need.
 static uint64_t room_for_dense(const struct buffer *buffer, const struct gn_knobs *knobs) {
     uint64_t ram = knobs->given[GN_RAM] ? (uint64_t)knobs->value[GN_RAM] : gn_memory_available() / 4 * 3;
-    uint64_t taken = knobs->given[GN_RESERVE] ? (uint64_t)knobs->value[GN_RESERVE] : gn_memory_resident();
+    uint64_t taken = knobs->given[GN_RESERVE] ? (uint64_t)knobs->value[GN_RESERVE] : gn_memory_anonymous();
     taken += GN_LEAST_STAGING * gn_expert_map_largest_slot(&buffer->stream->map);
     return ram > taken ? ram - taken : 0;
 }

@@ -148,9 +148,9 @@ uint64_t gn_memory_available(void) {
     return gn_memory_available_at("");
 }
 
-uint64_t gn_memory_resident(void) {
-    static const char *const resident[] = {"VmRSS:"};
-    return sum_fields("", "/proc/self", "status", resident, 1) * 1024;
+uint64_t gn_memory_anonymous(void) {
+    static const char *const anonymous[] = {"RssAnon:"};
+    return sum_fields("", "/proc/self", "status", anonymous, 1) * 1024;
 }
 
 uint64_t gn_memory_peak(void) {

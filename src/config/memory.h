@@ -11,6 +11,7 @@ uint64_t gn_memory_available(void);
 // The same, with every file looked up under `root` instead of "/". For tests.
 uint64_t gn_memory_available_at(const char *root);
 
-// The process's resident memory, now and at its highest, bytes; 0 when /proc cannot be read.
-uint64_t gn_memory_resident(void);
+// What the process holds that is its own, file mappings not counted, now; and its resident memory, all of it, at its
+// highest. Bytes; 0 when /proc cannot be read.
+uint64_t gn_memory_anonymous(void);
 uint64_t gn_memory_peak(void);

@@ -20,14 +20,14 @@ static struct gn_budget split(uint64_t bytes, uint64_t largest, uint32_t most_st
 
 // Bytes that --ram, or what the machine can spare, leaves to experts. May be negative.
 static int64_t left_of_ram(const struct gn_knobs *knobs, const struct gn_taken *taken) {
-    int64_t coming = taken->dense_resident ? 0 : (int64_t)taken->dense;
+    int64_t coming = taken->dense_copied ? 0 : (int64_t)taken->dense;
     if (!knobs->given[GN_RAM]) {
         return (int64_t)(gn_memory_available() / 4 * 3) - (int64_t)UNKNOWN_RESERVE - coming;
     }
     if (knobs->given[GN_RESERVE]) {
         return knobs->value[GN_RAM] - knobs->value[GN_RESERVE] - (int64_t)taken->dense;
     }
-    return knobs->value[GN_RAM] - (int64_t)(gn_memory_resident() + UNKNOWN_RESERVE) - coming;
+    return knobs->value[GN_RAM] - (int64_t)(gn_memory_anonymous() + UNKNOWN_RESERVE) - coming;
 }
 
 int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,

@@ -18,8 +18,8 @@ struct gn_budget {
 
 // What of the process's memory is known to go to other things than experts.
 struct gn_taken {
-    uint64_t dense;      // bytes of dense weights
-    bool dense_resident; // they are part of the resident set by now
+    uint64_t dense;    // bytes of dense weights
+    bool dense_copied; // they are part of the anonymous memory by now
 };
 
 // Returns 0 with the budget, or -ENOSPC with one plain line in why: what is needed, what there is, what to do.

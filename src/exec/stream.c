@@ -109,7 +109,7 @@ static int open_reader(struct gn_stream *stream, const struct gn_knobs *knobs) {
 static int find_budget(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_budget *budget) {
     struct gn_taken taken = {
         .dense = stream->dense_bytes,
-        .dense_resident = stream->dense && strcmp(stream->dense, "mapped") != 0,
+        .dense_copied = stream->dense && !strcmp(stream->dense, "copied"),
     };
     return gn_budget_for(&stream->map, knobs, &taken, budget, stream->error, sizeof stream->error);
 }
