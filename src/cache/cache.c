@@ -223,6 +223,9 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     uint32_t slot = cache->slot_of[entry];
     if (slot == GN_NONE) {
         cache->totals.misses++;
+        if (cache->policy->miss) {
+            cache->policy->miss(cache->policy_state, entry, class_of(cache, entry));
+        }
         return GN_NONE;
     }
     cache->totals.hits++;

@@ -5,7 +5,8 @@
 // one thread, in this order, once per event (the experts that one layer uses in one step):
 //
 //     hit(e) or miss(e) for every expert of the event
-//     insert(e) for every one that missed and gets a slot; before an insert that needs room: victim(), then evict() of it
+//     insert(e) for every one that missed and gets a slot; before an insert that needs room: victim(), then evict() of
+//     it
 //
 // All calls run in constant time but victim(), which may have to step over the entries that `busy` says are in use.
 // Where a policy keeps counts by layer, its work is bounded by the experts of a layer, never by those of the model.

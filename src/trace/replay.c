@@ -1,0 +1,183 @@
+#include "trace/replay.h"
+
+#include "cache/cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_event(const struct gn_trace_row *a, const struct gn_trace_row *b) {
+    return a->turn == b->turn && a->decode == b->decode && a->layer == b->layer && (!a->decode || a->step == b->step);
+}
+
+// Ends the event that began at entry `first`, with what it used, each once.
+static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t n, const struct gn_trace_row *row) {
+    events->events[events->n_events++] = (struct gn_replay_event){row->layer, first, n, row->decode};
+    events->largest = n > events->largest ? n : events->largest;
+}
+
+static void cut(struct gn_replay_events *events, const struct gn_trace *trace, const uint32_t *first_entry,
+                uint32_t *seen) {
+    uint32_t first = 0, used = 0;
+    const struct gn_trace_row *rows = trace->rows;
+    for (size_t r = 0; r < trace->n_rows; r++) {
+        if (r > 0 && !same_event(&rows[r - 1], &rows[r])) {
+            end_event(events, first, used - first, &rows[r - 1]);
+            first = used;
+        }
+        bool new_step =
+            r == 0 || !rows[r - 1].decode || rows[r].step != rows[r - 1].step || rows[r].turn != rows[r - 1].turn;
+        events->n_tokens += rows[r].decode && new_step;
+        uint32_t entry = first_entry[rows[r].layer] + rows[r].expert;
+        if (seen[entry] != events->n_events + 1) {
+            seen[entry] = events->n_events + 1;
+            events->entries[used++] = entry;
+        }
+    }
+    end_event(events, first, used - first, &rows[trace->n_rows - 1]);
+}
+
+static void look_ahead(struct gn_replay_events *events, uint32_t *next_use) {
+    memset(next_use, 0xff, events->n_entries * sizeof *next_use); // GN_NONE
+    for (uint32_t e = events->n_events; e-- > 0;) {
+        const struct gn_replay_event *event = &events->events[e];
+        for (uint32_t i = event->first; i < event->first + event->n; i++) {
+            events->next[i] = next_use[events->entries[i]];
+            next_use[events->entries[i]] = e;
+        }
+    }
+}
+
+static int number_entries(struct gn_replay_events *events, uint32_t *first_entry) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < events->n_layers; l++) {
+        first_entry[l] = (uint32_t)n;
+        n += events->layers[l].n_experts;
+        if (n >= GN_NONE) {
+            return -EINVAL;
+        }
+    }
+    events->n_entries = (uint32_t)n;
+    events->layer_of = calloc(n, sizeof *events->layer_of);
+    if (!events->layer_of) {
+        return -ENOMEM;
+    }
+    for (uint32_t l = 0, entry = 0; l < events->n_layers; l++) {
+        for (uint32_t e = 0; e < events->layers[l].n_experts; e++) {
+            events->layer_of[entry++] = l;
+        }
+    }
+    return 0;
+}
+
+static int build(const struct gn_trace *trace, struct gn_replay_events *events, uint32_t *first_entry) {
+    int failed = number_entries(events, first_entry);
+    if (failed) {
+        return failed;
+    }
+    uint32_t *seen = calloc(events->n_entries, sizeof *seen);
+    events->events = calloc(trace->n_rows, sizeof *events->events);
+    events->entries = calloc(trace->n_rows, sizeof *events->entries);
+    events->next = calloc(trace->n_rows, sizeof *events->next);
+    if (!seen || !events->events || !events->entries || !events->next) {
+        free(seen);
+        return -ENOMEM;
+    }
+    cut(events, trace, first_entry, seen);
+    look_ahead(events, seen);
+    free(seen);
+    return 0;
+}
+
+int gn_replay_open(const struct gn_trace *trace, struct gn_replay_events *events) {
+    memset(events, 0, sizeof *events);
+    if (trace->n_rows == 0 || trace->n_rows >= GN_NONE || trace->n_layers == 0) {
+        return -EINVAL;
+    }
+    events->layers = trace->layers;
+    events->n_layers = trace->n_layers;
+    uint32_t *first_entry = calloc(trace->n_layers, sizeof *first_entry);
+    int failed = first_entry ? build(trace, events, first_entry) : -ENOMEM;
+    free(first_entry);
+    if (failed) {
+        gn_replay_close(events);
+    }
+    return failed;
+}
+
+void gn_replay_close(struct gn_replay_events *events) {
+    free(events->layer_of);
+    free(events->events);
+    free(events->entries);
+    free(events->next);
+    memset(events, 0, sizeof *events);
+}
+
+uint64_t gn_replay_all_bytes(const struct gn_replay_events *events) {
+    uint64_t bytes = 0;
+    for (uint32_t l = 0; l < events->n_layers; l++) {
+        bytes += events->layers[l].n_experts * events->layers[l].expert_bytes;
+    }
+    return bytes;
+}
+
+void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, uint32_t misses,
+                     struct gn_replay_result *result) {
+    if (event->decode) {
+        result->hits += event->n - misses;
+        result->misses += misses;
+        result->missed_bytes += misses * events->layers[event->layer].expert_bytes;
+    } else {
+        result->prefill_hits += event->n - misses;
+        result->prefill_misses += misses;
+    }
+}
+
+static int open_cache(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+                      struct gn_cache **cache) {
+    struct gn_cache_layer *layers = calloc(events->n_layers, sizeof *layers);
+    if (!layers) {
+        return -ENOMEM;
+    }
+    for (uint32_t l = 0; l < events->n_layers; l++) {
+        layers[l] = (struct gn_cache_layer){events->layers[l].n_experts, events->layers[l].expert_bytes};
+    }
+    struct gn_cache_options options = {layers, events->n_layers, budget, policy};
+    int failed = gn_cache_open(&options, cache);
+    free(layers);
+    return failed;
+}
+
+static uint32_t run_event(struct gn_cache *cache, const struct gn_replay_event *event, const uint32_t *entries,
+                          uint32_t *missed) {
+    uint32_t n = 0;
+    gn_cache_begin(cache);
+    for (uint32_t i = 0; i < event->n; i++) {
+        if (gn_cache_lookup(cache, entries[event->first + i]) == GN_NONE) {
+            missed[n++] = entries[event->first + i];
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        gn_cache_insert(cache, missed[i], event->decode);
+    }
+    gn_cache_end(cache);
+    return n;
+}
+
+int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+                     struct gn_replay_result *result) {
+    memset(result, 0, sizeof *result);
+    struct gn_cache *cache = NULL;
+    uint32_t *missed = calloc(events->largest, sizeof *missed);
+    int failed = missed ? open_cache(events, policy, budget, &cache) : -ENOMEM;
+    if (!failed) {
+        result->slots = gn_cache_slots(cache);
+        for (uint32_t e = 0; e < events->n_events; e++) {
+            const struct gn_replay_event *event = &events->events[e];
+            gn_replay_count(events, event, run_event(cache, event, events->entries, missed), result);
+        }
+    }
+    gn_cache_close(cache);
+    free(missed);
+    return failed;
+}

@@ -1,0 +1,46 @@
+// Replays a trace through the cache and its policies, or through the best that could have been done.
+//
+// The engine's rules: what one layer uses in one step is one event, each expert once; a prefill is one event for each
+// layer, and evicts nothing; nothing that an event uses is evicted by it.
+#pragma once
+
+#include "policy/policy.h"
+#include "trace/trace.h"
+
+struct gn_replay_event {
+    uint32_t layer;
+    uint32_t first, n; // in entries[]
+    bool decode;
+};
+
+// A trace cut into events. Entries are numbered through the layers, as the cache does.
+struct gn_replay_events {
+    const struct gn_trace_layer *layers;   // the trace's; must outlive this
+    uint32_t n_layers, n_entries, largest; // largest: experts in an event
+    uint32_t n_events, n_tokens;           // n_tokens: steps of decode
+    uint32_t *layer_of;                    // [n_entries]
+    struct gn_replay_event *events;
+    uint32_t *entries;
+    uint32_t *next; // beside entries[]: the event that uses this one next, GN_NONE if none does
+};
+
+int gn_replay_open(const struct gn_trace *trace, struct gn_replay_events *events); // 0, -EINVAL or -ENOMEM
+void gn_replay_close(struct gn_replay_events *events);
+uint64_t gn_replay_all_bytes(const struct gn_replay_events *events); // of all experts
+
+struct gn_replay_result {
+    uint64_t slots;
+    uint64_t hits, misses; // of decode
+    uint64_t missed_bytes; // in decode
+    uint64_t prefill_hits, prefill_misses;
+};
+
+int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+                     struct gn_replay_result *result);
+// The fewest misses that any policy could have, knowing the future: of what the event does not use, the expert goes
+// that is wanted again latest (Belady, 1966). Size classes are the cache's.
+int gn_replay_belady(const struct gn_replay_events *events, uint64_t budget, struct gn_replay_result *result);
+
+// Adds the misses of one event to a result.
+void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, uint32_t misses,
+                     struct gn_replay_result *result);

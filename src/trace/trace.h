@@ -1,0 +1,49 @@
+// Routing traces: which experts a router chose, token after token. Two formats are read, one is written.
+//
+// `route_trace v1`, CSV, of BigMoeOnEdge (github.com/Helldez/BigMoeOnEdge): a line that names the format, one with the
+// model, one for each layer with experts, one with the columns, then a row for every expert that a token was sent to.
+// JSONL of WARP (github.com/sqliteai/warp): for every token of decode {"tok": n, "layers": [[experts of the first
+// layer with experts], …]}.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gn_trace_layer {
+    uint32_t number; // as in the model: layers without experts are not listed
+    uint32_t n_experts;
+    uint64_t expert_bytes; // one expert; JSONL does not know it: 1
+    uint64_t dense_bytes;
+};
+
+struct gn_trace_row {
+    uint32_t turn, step; // step: the token's place in the turn
+    uint32_t layer;      // index in layers[]
+    uint32_t slot;       // rank in the router's choice
+    uint32_t expert;
+    float weight;      // of the gate; JSONL does not know it: 0
+    bool decode;       // else prefill
+    uint8_t residency; // 0 miss, 1 hit, 2 read ahead, as the engine that traced saw it
+    uint64_t bytes;    // that it read for this row
+};
+
+struct gn_trace {
+    char model[256], architecture[64];
+    uint32_t model_layers, n_experts, top_k; // of the model; 0: not known
+    uint32_t n_layers;
+    struct gn_trace_layer *layers;
+    size_t n_rows;
+    struct gn_trace_row *rows;
+};
+
+// Reads a file of either format whole. Returns 0, or -errno with one plain line (file, line, what) in why[why_size];
+// *trace needs no closing then.
+int gn_trace_read(const char *path, struct gn_trace *trace, char *why, size_t why_size);
+void gn_trace_close(struct gn_trace *trace);
+
+// Writes `route_trace v1`, buffered. The header is written at opening; rows[] of `header` are not looked at.
+struct gn_trace_writer;
+int gn_trace_writer_open(const char *path, const struct gn_trace *header, struct gn_trace_writer **out);
+void gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_row *row);
+int gn_trace_writer_close(struct gn_trace_writer *writer); // 0, or -errno if anything did not reach the file
