@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UNKNOWN = 77 }; // exit code: this llama.cpp is older than the architecture
+
 struct options {
     const char *arch, *out, *type;
     uint32_t n_experts, n_used, alignment;
@@ -82,7 +84,7 @@ static bool parse_flag(struct options *options, const char *flag, const char *va
     } else if (strcmp(flag, "--shards") == 0) {
         options->n_shards = (int)number(value, 1, 99);
     } else if (strcmp(flag, "--alignment") == 0) {
-        options->alignment = (uint32_t)number(value, 8, 65536);
+        options->alignment = (uint32_t)number(value, 32, 65536);
     } else {
         return false;
     }
@@ -222,10 +224,10 @@ static bool collect_all(struct tiny_model *model, const struct gguf_context *met
         gguf_free(listed);
     }
     if (!collected) {
-        fprintf(stderr, "guanaco-tiny: cannot build %s: %s (%d, %d)\n", options->arch, complaint.text,
-                complaint.expected, complaint.made);
+        fprintf(stderr, "guanaco-tiny: cannot build %s: %s\n", options->arch, complaint.text);
+        exit(strstr(complaint.text, "unknown model architecture") ? UNKNOWN : 1);
     }
-    return collected;
+    return true;
 }
 
 static bool build(struct tiny_model *model, struct gguf_context *metadata, const struct options *options) {
@@ -253,20 +255,33 @@ static bool build(struct tiny_model *model, struct gguf_context *metadata, const
 // ---- writing
 // ----------------------------------------------------------------------------------------------------------
 
-// Tensors are laid out from the first multiple of the alignment behind the metadata: make that an odd one.
+// A gguf context lays tensors out by the alignment of the file it was read from, and only by that.
+static struct gguf_context *make_empty(uint32_t alignment) {
+    struct gguf_context *empty = gguf_init_empty(), *aligned = NULL;
+    gguf_set_val_u32(empty, "general.alignment", alignment);
+    FILE *file = tmpfile();
+    if (file && gguf_write_to_file_ptr(empty, file, true)) {
+        rewind(file);
+        aligned = gguf_init_from_file_ptr(file, (struct gguf_init_params){.no_alloc = true});
+    }
+    if (file) {
+        fclose(file);
+    }
+    gguf_free(empty);
+    return aligned;
+}
+
+// Tensors start at the first multiple of the alignment behind the metadata: make that an odd one.
 static void make_start_odd(struct gguf_context *gguf, uint32_t alignment) {
-    char padding[2] = "x";
-    gguf_set_val_u32(gguf, "general.alignment", alignment);
     for (int i = 0; gguf_get_meta_size(gguf) / alignment % 2 == 0; i++) {
         char key[32];
         snprintf(key, sizeof key, "general.padding.%d", i);
-        gguf_set_val_str(gguf, key, padding);
+        gguf_set_val_str(gguf, key, "");
     }
 }
 
 static bool write_tensors(struct gguf_context *gguf, const struct tiny_model *model, int from, int to, const char *path,
                           uint32_t alignment) {
-    make_start_odd(gguf, alignment);
     for (int i = from; i < to; i++) {
         gguf_add_tensor(gguf, &model->tensors[i].shape);
     }
@@ -279,32 +294,48 @@ static bool write_tensors(struct gguf_context *gguf, const struct tiny_model *mo
 }
 
 // The first shard carries the metadata, each its place among all.
-static bool write_shards(struct gguf_context *metadata, const struct tiny_model *model, const struct options *options) {
-    char prefix[PATH_MAX];
-    snprintf(prefix, sizeof prefix, "%s", options->out);
-    char *end = strrchr(prefix, '.');
-    if (end && strcmp(end, ".gguf") == 0) {
-        *end = 0;
+static struct gguf_context *make_shard(const struct gguf_context *metadata, const struct tiny_model *model,
+                                       const struct options *options, int shard) {
+    struct gguf_context *gguf = make_empty(options->alignment);
+    if (gguf && shard == 0) {
+        gguf_set_kv(gguf, metadata);
+        gguf_set_val_u32(gguf, "general.alignment", options->alignment);
     }
-    bool written = true;
-    for (int shard = 0; written && shard < options->n_shards; shard++) {
-        char path[PATH_MAX];
-        llama_split_path(path, sizeof path, prefix, shard, options->n_shards);
-        struct gguf_context *gguf = shard ? gguf_init_empty() : metadata;
+    if (gguf && options->n_shards > 1) {
         gguf_set_val_u16(gguf, "split.no", (uint16_t)shard);
         gguf_set_val_u16(gguf, "split.count", (uint16_t)options->n_shards);
         gguf_set_val_i32(gguf, "split.tensors.count", model->count);
+    }
+    return gguf;
+}
+
+static void name_shard(char *path, const struct options *options, int shard) {
+    snprintf(path, PATH_MAX, "%s", options->out);
+    if (options->n_shards > 1) {
+        char prefix[PATH_MAX];
+        size_t length = strlen(path);
+        bool suffix = length > 5 && strcmp(path + length - 5, ".gguf") == 0;
+        snprintf(prefix, sizeof prefix, "%.*s", (int)(suffix ? length - 5 : length), options->out);
+        llama_split_path(path, PATH_MAX, prefix, shard, options->n_shards);
+    }
+}
+
+static bool write_all(const struct gguf_context *metadata, const struct tiny_model *model,
+                      const struct options *options) {
+    bool written = true;
+    for (int shard = 0; written && shard < options->n_shards; shard++) {
+        char path[PATH_MAX];
+        name_shard(path, options, shard);
+        struct gguf_context *gguf = make_shard(metadata, model, options, shard);
         int from = model->count * shard / options->n_shards, to = model->count * (shard + 1) / options->n_shards;
-        written = write_tensors(gguf, model, from, to, path, options->alignment);
-        if (shard) {
-            gguf_free(gguf);
-        }
+        written = gguf && write_tensors(gguf, model, from, to, path, options->alignment);
+        gguf_free(gguf);
     }
     return written;
 }
 
 int main(int argc, char **argv) {
-    struct options options = {.n_experts = 8, .n_used = 3, .alignment = 32, .seed = 1};
+    struct options options = {.n_experts = 8, .n_used = 3, .alignment = 32, .seed = 1, .n_shards = 1};
     parse(&options, argc, argv);
     check(&options);
 
@@ -312,12 +343,7 @@ int main(int argc, char **argv) {
     load_backends();
     struct tiny_model model = {0};
     struct gguf_context *metadata = gguf_init_empty();
-    bool done = build(&model, metadata, &options);
-    if (done && options.n_shards > 1) {
-        done = write_shards(metadata, &model, &options);
-    } else if (done) {
-        done = write_tensors(metadata, &model, 0, model.count, options.out, options.alignment);
-    }
+    bool done = build(&model, metadata, &options) && write_all(metadata, &model, &options);
     gguf_free(metadata);
     tiny_model_free(&model);
     return done ? 0 : 1;

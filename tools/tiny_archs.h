@@ -17,7 +17,8 @@ const struct tiny_arch *tiny_arch_get(size_t i);
 const struct tiny_arch *tiny_arch_find(const char *name);
 
 // Writes all keys of an architecture to `metadata`; false, after a line on standard error, if the table is malformed.
-bool tiny_arch_metadata(const struct tiny_arch *arch, uint32_t n_experts, uint32_t n_used, struct gguf_context *metadata);
+bool tiny_arch_metadata(const struct tiny_arch *arch, uint32_t n_experts, uint32_t n_used,
+                        struct gguf_context *metadata);
 
 // Lists the optional tensors of all layers in `metadata`: what llama.cpp does not require it builds only if listed.
 void tiny_arch_list_optional(const struct tiny_arch *arch, bool fused, struct gguf_context *metadata);

@@ -1,5 +1,7 @@
 // Runs one fixed scenario through libllama and writes every logit's bits to a file: stock llama.cpp without --plugin,
 // streamed with it. The files of two runs of one model are compared byte by byte.
+#include "guanaco.h"
+
 #include <dlfcn.h>
 #include <ggml-backend.h>
 #include <libgen.h>
@@ -29,6 +31,7 @@ struct run {
     FILE *out;
     int n_vocab, n_embd;
     bool embeddings; // the model has no logits
+    guanaco_stats_fn stats;
 };
 
 static const char help[] = "usage: conformance-logits MODEL OUT [options]\n"
@@ -110,7 +113,7 @@ static void log_text(enum ggml_log_level level, const char *text, void *context)
 }
 
 // The CPU backends lie next to libllama. GGML_BACKEND_PATH would bring the plugin into the stock run.
-static void load_backends(const struct options *options) {
+static void load_backends(struct run *run) {
     unsetenv("GGML_BACKEND_PATH");
     Dl_info info;
     char path[PATH_MAX];
@@ -118,8 +121,20 @@ static void load_backends(const struct options *options) {
         fail("cannot find libllama");
     }
     ggml_backend_load_all_from_path(dirname(path));
-    if (options->plugin && !ggml_backend_load(options->plugin)) {
-        fail("cannot load the plugin");
+    if (run->options->plugin) {
+        ggml_backend_reg_t registry = ggml_backend_load(run->options->plugin);
+        if (!registry) {
+            fail("cannot load the plugin");
+        }
+        *(void **)&run->stats = ggml_backend_reg_get_proc_address(registry, "guanaco_stats");
+    }
+}
+
+// A plugin that takes no experts would pass every comparison.
+static void check_streamed(const struct run *run) {
+    struct guanaco_stats stats = {.size = sizeof stats};
+    if (run->stats && (run->stats(&stats) || !stats.streamed_layers || !stats.misses || !stats.read_bytes)) {
+        fail("nothing was streamed");
     }
 }
 
@@ -264,15 +279,15 @@ int main(int argc, char **argv) {
     struct options options = {.seed = 1, .n_prompt = 40, .n_decode = 24, .n_ubatch = 16, .n_threads = 2};
     parse(&options, argc, argv);
     llama_log_set(log_text, &options);
-    load_backends(&options);
-
     struct run run = {.options = &options};
+    load_backends(&run);
     load_model(&run);
     run.out = fopen(options.out, "wb");
     if (!run.out) {
         fail("cannot open the output");
     }
     run_scenario(&run);
+    check_streamed(&run);
     if (fclose(run.out)) {
         fail("cannot write the logits");
     }
