@@ -16,7 +16,8 @@
 extern "C" {
 #endif
 
-// A snapshot of the counters of this process, all models together. Every counter only grows, until reset.
+// A snapshot of the counters of this process, all models together. Counters of events only grow; those of sizes are of
+// the models loaded now.
 struct guanaco_stats {
     uint64_t size; // set by the caller to sizeof(struct guanaco_stats): lets later versions add counters
 
@@ -35,7 +36,7 @@ struct guanaco_stats {
     uint64_t staged;     // misses that went through staging, computed and dropped
     uint64_t reads;      // read requests completed
     uint64_t read_bytes; // bytes read for experts
-    uint64_t failures;   // graphs that ended in an error
+    uint64_t failures;   // error lines: graphs, contexts or settings that failed
 
     uint64_t io_wait_ns; // time the graph thread waited for reads
     uint64_t compute_ns; // time in expert matrix products and activations
@@ -50,7 +51,8 @@ typedef int (*guanaco_stats_fn)(struct guanaco_stats *stats);
 typedef const char *(*guanaco_mode_fn)(void);
 
 // Gives the plugin's CPU work the thread pool of the caller's context, so that two pools do not fight over the cores.
-// Graph computations must not overlap with other uses of the pool. NULL takes it back. Call between decodes.
+// Graph computations must not overlap with other uses of the pool. NULL takes it back. The pool must live until the
+// last context is freed, or until a graph has run after it was taken back. Call between decodes.
 struct ggml_threadpool;
 typedef void (*guanaco_threadpool_fn)(struct ggml_threadpool *pool);
 

@@ -24,11 +24,15 @@ struct gn_weight {
     uint32_t slice;
 };
 
+// plugin.c
+const struct gn_knobs *gn_settings(void); // as the environment had them when the plugin was loaded
+
 // buffer.c
 ggml_backend_buffer_type_t
 gn_buffer_type(ggml_backend_dev_t device); // the one buffer type; device is set on first call
 bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer);
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor); // NULL: not streamed
+bool gn_is_whole_weight(const struct ggml_tensor *tensor);                    // and not a view of some of its experts
 // Starts the streams of all models loaded so far: protects dense weights, checks budgets. Returns 0 or a negative errno
 // after gn_fail().
 int gn_start_streams(const struct gn_knobs *knobs);

@@ -127,7 +127,7 @@ static bool find_mapping(struct buffer *buffer, const void *data, size_t size) {
     if (begin >= buffer->last.start && begin + size <= buffer->last.end) {
         return true;
     }
-    return gn_mapping_find(data, &buffer->last) && begin + size <= buffer->last.end;
+    return gn_mapping_find(data, &buffer->last) && buffer->last.shared && begin + size <= buffer->last.end;
 }
 
 static struct gn_stream *stream_of(struct buffer *buffer) {
@@ -141,37 +141,40 @@ static struct gn_stream *stream_of(struct buffer *buffer) {
     return buffer->stream;
 }
 
-// Notes where a tensor's experts are on disk. False: it cannot be streamed.
-static bool note_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t size) {
-    if (tensor->ne[2] < 2 || tensor->ne[3] != 1 || !ggml_is_contiguous(tensor) || size != ggml_nbytes(tensor) ||
-        !find_mapping(buffer, data, size)) {
-        return false;
-    }
-    struct gn_knobs knobs;
-    gn_knobs_default(&knobs);
-    char why[256];
-    (void)gn_knobs_from_environment(&knobs, why, sizeof why); // nonsense is reported when the plugin is loaded
-    struct gn_stream *stream = stream_of(buffer);
-    struct gn_file *file = stream ? file_of(buffer, &buffer->last, knobs.value[GN_DIRECT]) : NULL;
-    struct weight_list *weight = calloc(1, sizeof *weight);
-    if (!file || !weight || stream->started) {
-        free(weight);
+// Notes in the stream, whose lock is held, where a tensor's experts are on disk. False: it cannot be streamed.
+static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
+    struct gn_stream *stream = buffer->stream;
+    struct gn_file *file = stream->started ? NULL : file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT]);
+    struct weight_list *weight = file ? calloc(1, sizeof *weight) : NULL;
+    if (!weight) {
         return false;
     }
     uint64_t offset = buffer->last.offset + ((uintptr_t)data - buffer->last.start);
     int failed = gn_expert_map_add(&stream->map, tensor->name, (uint32_t)tensor->ne[2], file, offset, tensor->nb[2],
                                    &weight->weight.layer, &weight->weight.slice);
-    if (failed) {
-        snprintf(stream->error, sizeof stream->error, "%s does not fit into %s: the file is damaged", tensor->name,
-                 gn_file_path(file));
+    if (failed) { // the bytes are not there: they must not be touched either
+        stream->broken = true;
+        snprintf(stream->error, sizeof stream->error, "%s cannot be streamed from %s: %s", tensor->name,
+                 gn_file_path(file), failed == -EINVAL ? "the file ends before it" : strerror(-failed));
         free(weight);
-        return false;
+        return true;
     }
     weight->weight.stream = stream;
     weight->next = buffer->weights;
     buffer->weights = weight;
     tensor->extra = &weight->weight;
     return true;
+}
+
+static bool note_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t size) {
+    if (tensor->ne[2] < 2 || tensor->ne[3] != 1 || !ggml_is_contiguous(tensor) || size != ggml_nbytes(tensor) ||
+        !find_mapping(buffer, data, size) || !stream_of(buffer)) {
+        return false;
+    }
+    pthread_mutex_lock(&buffer->stream->lock);
+    bool noted = note_in_stream(buffer, tensor, data);
+    pthread_mutex_unlock(&buffer->stream->lock);
+    return noted;
 }
 
 static void buffer_set(ggml_backend_buffer_t handle, struct ggml_tensor *tensor, const void *data, size_t offset,
@@ -183,7 +186,7 @@ static void buffer_set(ggml_backend_buffer_t handle, struct ggml_tensor *tensor,
     }
     if (weight && offset == 0) {
         gn_count(resident_tensors, 1);
-        gn_warn("%s does not come from a mapped file: it stays in memory, whole", tensor->name);
+        gn_warn("%s cannot be streamed (is the model file mapped?): it stays in memory, whole", tensor->name);
     }
     memcpy((uint8_t *)tensor->data + offset, data, size);
 }
@@ -197,10 +200,11 @@ static void buffer_get(ggml_backend_buffer_t handle, const struct ggml_tensor *t
         return;
     }
     const struct gn_slice *slice = &weight->layer->slices[weight->slice];
-    int failed = gn_file_read(slice->file, slice->offset + offset, size, data);
+    int failed = gn_file_read(slice->file, slice->offset + tensor->view_offs + offset, size, data);
     if (failed) {
         // The caller cannot be told: whatever it does with these bytes, this model computes nothing any more.
         memset(data, 0, size);
+        weight->stream->broken = true;
         snprintf(weight->stream->error, sizeof weight->stream->error, "cannot read %s from %s: %s", slice->tensor,
                  gn_file_path(slice->file), strerror(-failed));
         gn_fail("%s", weight->stream->error);
@@ -271,6 +275,11 @@ const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
     return base->buffer && gn_is_our_buffer(base->buffer) ? base->extra : NULL;
 }
 
+bool gn_is_whole_weight(const struct ggml_tensor *tensor) {
+    const struct ggml_tensor *base = tensor->view_src ? tensor->view_src : tensor;
+    return tensor->view_offs == 0 && ggml_are_same_shape(tensor, base) && ggml_are_same_stride(tensor, base);
+}
+
 // Whether our interposer kept the loader from touching the whole mapping.
 static bool interposed(void) {
     int (*active)(void);
@@ -312,7 +321,7 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
 
 static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
     struct gn_stream *stream = buffer->stream;
-    if (stream->error[0] && !stream->started) {
+    if (stream->broken) {
         gn_fail("%s", stream->error);
         return -EINVAL;
     }
@@ -323,7 +332,6 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
     gn_expert_map_finish(&stream->map);
     if (gn_stream_check(stream, knobs)) {
         gn_fail("%s", stream->error);
-        stream->error[0] = '\0';
         return -ENOSPC;
     }
     int failed = protect_dense(buffer, knobs);
@@ -333,21 +341,22 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
 
 int gn_start_streams(const struct gn_knobs *knobs) {
     int failed = 0;
+    bool others = false;
     pthread_mutex_lock(&list_lock);
-    for (struct buffer *buffer = buffers; buffer && !failed; buffer = buffer->next) {
+    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
         pthread_mutex_lock(&buffer->stream->lock);
-        failed = start_buffer(buffer, knobs);
+        int this_one = start_buffer(buffer, knobs);
+        failed = failed ? failed : this_one;
+        others = others || buffer->stream->started;
         pthread_mutex_unlock(&buffer->stream->lock);
     }
     pthread_mutex_unlock(&list_lock);
-    return failed;
+    // The context that is being made may be of a model that works already; one that does not fails its own graphs.
+    return others ? 0 : failed;
 }
 
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    if (stream->started) {
-        return 0;
-    }
-    int failed = gn_stream_start(stream, knobs);
+    int failed = stream->broken ? -EINVAL : stream->started ? 0 : gn_stream_start(stream, knobs);
     if (failed) {
         gn_fail("%s", stream->error);
     }
@@ -362,6 +371,8 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) 
         pthread_mutex_lock(&stream->lock);
         if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && gn_ready_stream(stream, knobs) == 0) {
             gn_stream_describe(stream, text, size);
+        } else if (stream->error[0]) {
+            snprintf(text, size, "nothing is streamed: %s", stream->error);
         }
         pthread_mutex_unlock(&stream->lock);
     }

@@ -130,8 +130,16 @@ static void choose_pool(struct gn_compute *compute) {
     use_pool(compute, compute->own_pool);
 }
 
-// Runs one node as it is.
+// Runs one node as it is. Streamed weights have no bytes in memory: a node that reads them otherwise than by our own
+// way must not run.
 static enum ggml_status run_node(struct gn_compute *compute, struct ggml_tensor *node) {
+    for (int s = 0; s < GGML_MAX_SRC && node->src[s]; s++) {
+        if (gn_streamed_weight(node->src[s])) {
+            gn_fail("operation %s reads expert weights %s in a way that cannot be streamed", ggml_op_name(node->op),
+                    node->src[s]->name);
+            return GGML_STATUS_FAILED;
+        }
+    }
     struct ggml_cgraph *graph = gn_scratch_graph(&compute->scratch, 1);
     if (!graph) {
         gn_fail("no memory for a graph");
@@ -153,7 +161,7 @@ static enum ggml_status compute_group(struct gn_compute *compute, const struct g
     enum ggml_status status = ggml_backend_graph_compute(compute->cpu, graph);
     gn_count(compute_ns, gn_now_ns() - start);
     if (status == GGML_STATUS_SUCCESS) {
-        gn_moe_run_scatter(run, &compute->scratch, ready, n);
+        gn_moe_run_scatter(run, ready, n);
     }
     return status;
 }
@@ -234,7 +242,8 @@ static enum ggml_status run_graph(struct gn_compute *compute, struct ggml_cgraph
     int n = ggml_graph_n_nodes(graph);
     for (int i = 0; i < n && status == GGML_STATUS_SUCCESS; i++) {
         struct ggml_tensor *node = ggml_graph_node(graph, i);
-        if (gn_is_view(node) || ggml_is_empty(node) || gn_moe_run_add(run, node)) {
+        bool skipped = gn_is_view(node) || ggml_is_empty(node) || !(node->flags & GGML_TENSOR_FLAG_COMPUTE);
+        if (skipped || gn_moe_run_add(run, node)) {
             continue;
         }
         status = flush(compute);

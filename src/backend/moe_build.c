@@ -21,8 +21,7 @@ static void gather(const struct gn_moe_run *run, const struct gn_run_input *inpu
     }
 }
 
-void gn_moe_run_scatter(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready, uint32_t n) {
-    (void)scratch;
+void gn_moe_run_scatter(struct gn_moe_run *run, const struct gn_ready *ready, uint32_t n) {
     for (uint32_t i = 0; i < run->n_nodes; i++) {
         const struct gn_run_node *node = &run->nodes[i];
         if (!node->scatter) {

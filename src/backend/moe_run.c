@@ -67,7 +67,7 @@ static bool resolve(struct gn_moe_run *run, struct ggml_tensor *tensor, struct g
         return add_input(run, tensor, operand);
     }
     *operand = (struct gn_operand){.kind = GN_OPERAND_WHOLE, .tensor = tensor};
-    return tensor->ne[1] == 1 && tensor->ne[2] == 1 && tensor->ne[3] == 1;
+    return tensor->op == GGML_OP_NONE && tensor->ne[1] == 1 && tensor->ne[2] == 1 && tensor->ne[3] == 1;
 }
 
 static bool same_ids(const struct gn_moe_run *run, const struct ggml_tensor *ids) {
@@ -125,7 +125,7 @@ static bool add_row_wise(struct gn_moe_run *run, struct ggml_tensor *tensor) {
     }
     bool ours = node.operand[0].kind == GN_OPERAND_NODE;
     if (tensor->op == GGML_OP_ADD_ID) {
-        if (!same_ids(run, tensor->src[2])) {
+        if (!same_ids(run, tensor->src[2]) || tensor->src[1]->op != GGML_OP_NONE) {
             return false;
         }
         node.operand[1] = (struct gn_operand){.kind = GN_OPERAND_WHOLE, .tensor = tensor->src[1]};
@@ -152,7 +152,7 @@ bool gn_moe_run_add(struct gn_moe_run *run, struct ggml_tensor *node) {
     bool added = false;
     if (node->op == GGML_OP_MUL_MAT_ID) {
         const struct gn_weight *weight = gn_streamed_weight(node->src[0]);
-        added = weight && add_product(run, node, weight);
+        added = weight && gn_is_whole_weight(node->src[0]) && add_product(run, node, weight);
     } else if (run->n_nodes > 0 && gn_is_row_wise(node)) {
         added = add_row_wise(run, node);
     }

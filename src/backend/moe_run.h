@@ -84,5 +84,5 @@ static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t ex
 // until the next build.
 struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
                                      uint32_t n);
-void gn_moe_run_scatter(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready, uint32_t n);
+void gn_moe_run_scatter(struct gn_moe_run *run, const struct gn_ready *ready, uint32_t n);
 void gn_moe_run_clear(struct gn_moe_run *run);

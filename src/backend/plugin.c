@@ -15,6 +15,10 @@
 static struct gn_knobs knobs;
 static char bad_setting[256]; // why the environment cannot be used; "" when it can
 
+const struct gn_knobs *gn_settings(void) {
+    return &knobs;
+}
+
 static const char *backend_name(ggml_backend_t backend) {
     (void)backend;
     return GN_NAME;

@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// With more rows of one expert than this, ggml's kernels may work on several rows at once, with other bits.
+// From 8 rows of one expert on (GGML_IQP_MIN_BATCH_ID in v0.4.0), ggml multiplies some types in panels, with other
+// bits.
 #define GN_FEW_ROWS 3
 #define GN_JOB_PRODUCTS 2
 

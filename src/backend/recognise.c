@@ -89,7 +89,10 @@ bool gn_claims(const struct ggml_tensor *op) {
     }
     if (is_expert_product(op)) {
         bool being_loaded = op->src[0]->buffer && op->src[0]->buffer->size == 0;
-        return op->src[1]->type == GGML_TYPE_F32 &&
+        const struct ggml_tensor *rows = op->src[1], *ids = op->src[2];
+        bool by_row = rows->type == GGML_TYPE_F32 && rows->nb[0] == sizeof(float) && rows->ne[2] == ids->ne[1] &&
+                      (rows->ne[1] == 1 || rows->ne[1] == ids->ne[0]);
+        return by_row && gn_is_whole_weight(op->src[0]) &&
                (!being_loaded || (is_expert_weight(op->src[0]->name) && op->src[0]->ne[2] > 1));
     }
     return gn_is_row_wise(op) && claims_row_wise(op);

@@ -1,6 +1,7 @@
 #include "exec/budget.h"
 
 #include "config/memory.h"
+#include "stats/stats.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,16 +19,22 @@ static struct gn_budget split(uint64_t bytes, uint64_t largest, uint32_t most_st
     return budget;
 }
 
+// What other models' slots will take, touched or not.
+static uint64_t promised_bytes(void) {
+    return atomic_load(&gn_stats.slot_bytes) + atomic_load(&gn_stats.staging_bytes);
+}
+
 // Bytes that --ram, or what the machine can spare, leaves to experts. May be negative.
 static int64_t left_of_ram(const struct gn_knobs *knobs, const struct gn_taken *taken) {
-    int64_t coming = taken->dense_copied ? 0 : (int64_t)taken->dense;
+    int64_t coming = taken->dense_copied ? 0 : (int64_t)taken->dense, promised = (int64_t)promised_bytes();
     if (!knobs->given[GN_RAM]) {
-        return (int64_t)(gn_memory_available() / 4 * 3) - (int64_t)UNKNOWN_RESERVE - coming;
+        return (int64_t)(gn_memory_available() / 4 * 3) - (int64_t)UNKNOWN_RESERVE - coming - promised;
     }
     if (knobs->given[GN_RESERVE]) {
-        return knobs->value[GN_RAM] - knobs->value[GN_RESERVE] - (int64_t)taken->dense;
+        return knobs->value[GN_RAM] - knobs->value[GN_RESERVE] - (int64_t)taken->dense - promised;
     }
-    return knobs->value[GN_RAM] - (int64_t)(gn_memory_anonymous() + UNKNOWN_RESERVE) - coming;
+    int64_t anonymous = (int64_t)gn_memory_anonymous();
+    return knobs->value[GN_RAM] - (anonymous > promised ? anonymous : promised) - (int64_t)UNKNOWN_RESERVE - coming;
 }
 
 int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
@@ -47,9 +54,10 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
     bool explicit_cache = knobs->given[GN_EXPERT_CACHE] && wish > 0;
     int64_t bytes = explicit_cache ? wish : left_of_ram(knobs, taken);
     if (bytes < (int64_t)least) {
-        snprintf(why, why_size,
-                 "%s leaves %s for experts, but this model needs at least %s (%d experts of %s); raise it",
-                 explicit_cache ? "--expert-cache (GUANACO_EXPERT_CACHE)" : "--ram (GUANACO_RAM)",
+        snprintf(why, why_size, "%s leaves %s for experts, but this model needs at least %s (%d experts of %s)",
+                 explicit_cache         ? "--expert-cache (GUANACO_EXPERT_CACHE)"
+                 : knobs->given[GN_RAM] ? "--ram (GUANACO_RAM)"
+                                        : "what this machine or its control group can spare",
                  gn_format_bytes(bytes > 0 ? (uint64_t)bytes : 0, have_text), gn_format_bytes(least, need_text),
                  GN_LEAST_STAGING, gn_format_bytes(largest, (char[32]){0}));
         return -ENOSPC;

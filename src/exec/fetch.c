@@ -287,6 +287,11 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
         }
         n++;
     }
+    if (n == 0) { // nothing in flight, and experts missing: must not pass for done
+        fetch->error = -EIO;
+        snprintf(stream->error, sizeof stream->error, "%u experts of block %u never came", fetch->left, layer->block);
+        return fetch->error;
+    }
     fetch->left -= n;
     return (int)n;
 }

@@ -19,6 +19,7 @@ struct gn_stream {
     struct gn_expert_map map;
 
     bool started;
+    bool broken; // its weights cannot be trusted (damaged file, failed read): error says why, and nothing is computed
     struct gn_cache *cache;
     const char *policy;
     struct gn_reader *reader;

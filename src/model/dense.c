@@ -101,6 +101,7 @@ struct split {
     const struct gn_mapped_file *file;
     const struct ranges *experts;
     struct ranges mapped_experts, dense;
+    bool all_touched; // so that touched pages tell nothing
 };
 
 // Splits one mapped piece of the file into expert pages and dense pages.
@@ -124,8 +125,9 @@ static int split_mapping(void *context, const struct gn_mapping *mapping) {
     return failed ? failed : add_range(&split->dense, at, end);
 }
 
-// Keeps of the dense pages those that the process has not touched.
-static int drop_touched(const struct gn_mapped_file *file, struct ranges *dense) {
+// Keeps of the dense pages those that the process has not touched; all, if it has touched every one: then the loader
+// went through the whole file, whatever it did with the weights.
+static int drop_touched(const struct gn_mapped_file *file, struct ranges *dense, bool *all_touched) {
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (pagemap < 0) {
         return 0; // cannot tell: treat all as in use
@@ -163,6 +165,11 @@ static int drop_touched(const struct gn_mapped_file *file, struct ranges *dense)
     if (failed) {
         free(kept.items);
         return failed;
+    }
+    *all_touched = kept.n == 0 && dense->n > 0;
+    if (*all_touched) {
+        free(kept.items);
+        return 0;
     }
     free(dense->items);
     *dense = kept;
@@ -277,12 +284,13 @@ static int split_file(const struct gn_mapped_file *file, const struct gn_expert_
     if (failed || populated) {
         return failed;
     }
-    return drop_touched(file, &split->dense);
+    return drop_touched(file, &split->dense, &split->all_touched);
 }
 
 static int apply(const struct gn_mapped_file *file, const struct split *split, struct gn_dense_result *result) {
     result->failed_advice += advise(file, &split->mapped_experts, MADV_RANDOM);
-    // Where the loader populated the mapping, the experts' pages are in memory: let go of them.
+    // Where the loader populated the mapping, the experts' pages count as ours: let go of them. The page cache may keep
+    // them.
     result->failed_advice += advise(file, &split->mapped_experts, MADV_DONTNEED);
     if (result->mode == GN_DENSE_COPY) {
         return copy_ranges(file, &split->dense);
@@ -321,12 +329,14 @@ int gn_dense_protect(const struct gn_mapped_file *files, uint32_t n_files, const
     for (uint32_t f = 0; f < n_files && !failed; f++) {
         failed = split_file(&files[f], map, populated, &splits[f]);
         result->bytes += total(&splits[f].dense);
+        populated = populated || splits[f].all_touched;
     }
     if (!failed && wanted == GN_DENSE_AUTO) {
         result->mode = result->bytes <= room && !populated ? GN_DENSE_COPY : GN_DENSE_MAPPED;
         if (populated) {
             snprintf(result->note, sizeof result->note,
-                     "the loader filled the page cache: preload libguanaco-preload.so to avoid it; dense left mapped");
+                     "the loader read the whole file (libguanaco-preload.so, preloaded, avoids it); dense weights left "
+                     "mapped");
         } else if (result->mode == GN_DENSE_MAPPED) {
             snprintf(result->note, sizeof result->note, "the budget has no room for a copy of the dense weights");
         }

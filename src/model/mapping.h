@@ -9,8 +9,8 @@ struct gn_mapping {
     uintptr_t start, end; // [start, end)
     uint64_t offset;      // file offset of `start`
     uint64_t dev, ino;    // as in struct stat; on overlay and btrfs `dev` may differ from stat's
-    bool shared;
-    char path[4096]; // may end in " (deleted)"
+    bool shared;          // not MAP_PRIVATE: what is in memory is what is in the file
+    char path[4096];      // may end in " (deleted)"
 };
 
 // Finds the file-backed mapping that holds the address. Returns false when there is none.
