@@ -51,7 +51,7 @@ int session_open(struct session *session, const struct session_options *options)
     }
     struct llama_model_params model_params = llama_model_default_params();
     model_params.n_gpu_layers = 0;
-    model_params.load_mode = LLAMA_LOAD_MODE_MMAP;
+    model_params.load_mode = options->unmapped ? LLAMA_LOAD_MODE_NONE : LLAMA_LOAD_MODE_MMAP;
     model_params.use_extra_bufts = false; // repacking changes the last bits
     session->model = llama_model_load_from_file(options->model, model_params);
     if (!session->model) {

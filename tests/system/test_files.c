@@ -1,0 +1,149 @@
+// What happens to the model's file while it is in use, and a model that does not come from a mapped file.
+//
+//     test_files MODEL PLUGIN FOLDER
+#include "session.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PROMPT 16
+#define STEPS 24
+
+struct test {
+    const char *model, *plugin;
+    char copy[4096], other[4096];
+    float *logits; // stock's: [PROMPT + STEPS][n_vocab], shared with the children
+    bool unmapped;
+    void (*disturb)(struct test *test);
+    const char *expected; // in the error that must come; NULL: none may
+};
+
+static void copy_file(const char *from, const char *to) {
+    int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    char buffer[1 << 16];
+    ssize_t n;
+    while ((n = read(in, buffer, sizeof buffer)) > 0) {
+        if (write(out, buffer, (size_t)n) != n) {
+            exit(1);
+        }
+    }
+    fsync(out);
+    close(in);
+    close(out);
+}
+
+static void replace(struct test *test) {
+    copy_file(test->model, test->other);
+    int fd = open(test->other, O_WRONLY | O_CLOEXEC);
+    char zeros[4096] = {0};
+    for (off_t at = 4 << 20; at < 20 << 20; at += (off_t)sizeof zeros) { // no expert of the new file is the same
+        if (pwrite(fd, zeros, sizeof zeros, at) != (ssize_t)sizeof zeros) {
+            exit(1);
+        }
+    }
+    close(fd);
+    if (rename(test->other, test->copy)) {
+        exit(1);
+    }
+}
+
+static void truncate_file(struct test *test) {
+    if (truncate(test->copy, 8 << 20)) {
+        exit(1);
+    }
+}
+
+static void overwrite(struct test *test) {
+    int fd = open(test->copy, O_WRONLY | O_CLOEXEC);
+    if (pwrite(fd, "guanaco", 7, 12 << 20) != 7) {
+        exit(1);
+    }
+    close(fd);
+}
+
+// Decodes tokens at..at+n, and keeps or compares their logits. Returns llama_decode()'s result, or -100 for other
+// logits.
+static int step(struct session *session, struct test *test, int at, int n) {
+    llama_token tokens[PROMPT];
+    for (int i = 0; i < n; i++) {
+        tokens[i] = ((at + i) * 131 + 17) % session->n_vocab;
+    }
+    int result = session_decode(session, tokens, n, at);
+    size_t row = (size_t)session->n_vocab;
+    for (int i = 0; i < n && result == 0; i++) {
+        float *kept = test->logits + (size_t)(at + i) * row;
+        const float *logits = session_logits(session, i);
+        if (!session->stats) {
+            memcpy(kept, logits, row * sizeof *logits);
+        } else if (memcmp(kept, logits, row * sizeof *logits) != 0) {
+            result = -100;
+        }
+    }
+    return result;
+}
+
+static int run(void *context) {
+    struct test *test = context;
+    struct session session;
+    struct session_options options = {
+        .model = test->copy, .plugin = test->plugin, .n_context = 64, .unmapped = test->unmapped};
+    if (session_open(&session, &options) || step(&session, test, 0, PROMPT)) {
+        return 1;
+    }
+    if (test->disturb) {
+        test->disturb(test);
+    }
+    int result = 0;
+    for (int at = PROMPT; at < PROMPT + STEPS && result == 0; at++) {
+        result = step(&session, test, at, 1);
+    }
+    const char *why = session.last_error ? session.last_error() : "";
+    bool ok = test->expected ? result != 0 && result != -100 && strstr(why, test->expected) : result == 0;
+    if (!ok) {
+        fprintf(stderr, "decode ended with %d, last error '%s'\n", result, why);
+    }
+    session_close(&session); // the process lives on
+    return !ok;
+}
+
+static int failures;
+
+static void check(const char *name, struct test test, void (*disturb)(struct test *), bool unmapped,
+                  const char *expected) {
+    copy_file(test.model, test.copy);
+    test.disturb = disturb;
+    test.unmapped = unmapped;
+    test.expected = expected;
+    int code = in_child(run, &test);
+    printf("%s: %s\n", name, code ? "FAILED" : "ok");
+    failures += code != 0;
+    unlink(test.copy);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) {
+        fprintf(stderr, "usage: test_files MODEL PLUGIN FOLDER\n");
+        return 2;
+    }
+    struct test test = {.model = argv[1]};
+    snprintf(test.copy, sizeof test.copy, "%s/in-use.gguf", argv[3]);
+    snprintf(test.other, sizeof test.other, "%s/in-use-new.gguf", argv[3]);
+    test.logits = mmap(NULL, (size_t)(PROMPT + STEPS) * 4096 * sizeof(float), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    setenv("GUANACO_EXPERT_CACHE", "5%", 1); // so that every token reads
+    setenv("GUANACO_DENSE", "copy", 1);
+    setenv("GUANACO_LOG", "error", 1);
+    check("stock", test, NULL, false, NULL);
+    test.plugin = argv[2];
+    check("left alone", test, NULL, false, NULL);
+    check("replaced by another file", test, replace, false, NULL);
+    check("truncated", test, truncate_file, false, "in-use.gguf");
+    check("overwritten in place", test, overwrite, false, "changed");
+    check("loaded without a mapping", test, NULL, true, NULL);
+    return failures != 0;
+}
