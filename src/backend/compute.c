@@ -194,6 +194,9 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
         .slices = run->slices,
         .prefill = run->n_tokens >= compute->knobs->value[GN_PREFILL_TOKENS] || warm_up,
     };
+    if (!warm_up) {
+        gn_stream_advise(stream, (uint32_t)run->n_used);
+    }
     struct gn_ready ready[READY_AT_ONCE];
     enum ggml_status status = GGML_STATUS_SUCCESS;
     gn_fetch_begin(stream, &request);

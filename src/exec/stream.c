@@ -161,6 +161,24 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return 0;
 }
 
+void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
+    if (stream->advised) {
+        return;
+    }
+    stream->advised = true;
+    uint64_t cycle = 0, slots = gn_cache_bytes(stream->cache);
+    for (uint32_t l = 0; l < stream->map.n_layers; l++) {
+        const struct gn_layer *layer = stream->map.layers[l];
+        cycle += layer->slot_bytes * (top_k < layer->n_experts ? top_k : layer->n_experts);
+    }
+    char have[32], need[32];
+    if (slots < cycle) {
+        gn_warn(
+            "slots hold %s, but one token uses experts of %s: nearly every expert will be read again for every token",
+            gn_format_bytes(slots, have), gn_format_bytes(cycle, need));
+    }
+}
+
 void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size) {
     uint64_t experts = 0, direct = 0;
     for (uint32_t l = 0; l < stream->map.n_layers; l++) {

@@ -19,6 +19,7 @@ struct gn_stream {
     struct gn_expert_map map;
 
     bool started;
+    bool advised;
     bool broken; // its weights cannot be trusted (damaged file, failed read): error says why, and nothing is computed
     struct gn_cache *cache;
     const char *policy;
@@ -45,6 +46,11 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs);
 
 // Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that.
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
+
+// Says once, in one line, when the slots hold less than the experts that one token uses: the token cycle, top_k experts
+// of every layer. An LRU hits nothing then. Call with the lock held, when an event has shown what the router's top-k
+// is.
+void gn_stream_advise(struct gn_stream *stream, uint32_t top_k);
 
 // "212 slots of 2.90 MiB (41 % of the experts), io_uring, O_DIRECT, lru"
 void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size);

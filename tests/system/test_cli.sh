@@ -97,6 +97,7 @@ expect "--ram too small" 1 "needs at least .*dense weights .*KV cache .*compute 
 expect "--expert-cache too small" 1 "needs at least .*raise it" run --expert-cache 64KiB -p x
 expect "--expert-cache beyond --ram" 1 "needs at least" run --ram 60MiB --expert-cache 1GiB -p x
 works "the least cache" run --expert-cache min -n 4 -p "Elizabeth had"
+grep -q "warning: slots hold 0 B, but one token uses" "$tmp/err" || failed "the least cache: it is not said that it hits nothing"
 works "a share" run --expert-cache 25% -n 4 -p "Elizabeth had"
 
 # ---- --ram holds
