@@ -1,28 +1,36 @@
 // Expected wait: the expert that will probably be wanted again latest goes first.
 //
-// A layer runs once a token, so its experts can be wanted only when the sweep through the layers comes to it again. The
-// chance p that an expert is used then is estimated by its own past uses, decayed at several half-lives: the short ones
-// catch what a few tokens share, the long ones what the text is about. Expected wait, in tokens:
+// A layer runs once a token, so its experts can be wanted only when the sweep through the layers comes to it again.
+// Expected wait, in tokens, of an expert with a chance p of being used then:
 //
 //     distance of its layer in the sweep  +  1/p - 1
 //
-// All chances of a layer change only when the layer runs. So they are brought up to date there, and the layer's least
-// likely expert in the cache is remembered: a victim is found by a look at each layer.
-#include "policy/policy.h"
+// p is a mixture of two estimates. One is the expert's own past uses, decayed at several half-lives: the short ones
+// catch what neighbouring tokens share, the long ones what the text is about. The other is what the tokens used that
+// resemble the present one (history.h).
+//
+// Uses decay when their layer runs, so that work is bounded by a layer. A victim is found by a look at the least likely
+// expert of each layer, which is remembered for the event.
+#include "policy/history.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define SCALES 4
-static const float half_life[SCALES] = {1, 4, 16, 80}; // in tokens
-static const float weight[SCALES] = {0.08f, 0.12f, 0.3f, 0.5f};
+static const float half_life[SCALES] = {0.5f, 4, 30, 200}; // in tokens
+static const float weight[SCALES] = {0.12f, 0.2f, 0.34f, 0.34f};
+// What the history has to say of a layer that still comes in this token, and of one that comes in the next.
+#define SHARE_AHEAD 0.2f
+#define SHARE_LATER 0.3f
 #define LEAST_CHANCE 1e-6f
 
 struct layer {
     uint32_t first, n;   // its entries
     uint32_t size_class; // GN_NONE: nothing of it was in the cache yet
-    uint32_t least;      // the least likely entry in the cache; GN_NONE: to be found
     uint32_t n_resident;
+    uint32_t least; // the least likely entry in the cache that is not in use; GN_NONE: there is none
+    float least_chance;
+    uint64_t looked_at; // the event for which that was found; 0: to be found
 };
 
 struct wait {
@@ -30,8 +38,10 @@ struct wait {
     bool in_event;            // uses may still be added to it
     const uint32_t *layer_of;
     struct layer *layers;
+    struct gn_history *history;
     float *use[SCALES]; // [n_entries] uses, decayed
-    float *chance;      // [n_entries] of use when its layer runs next
+    float *chance;      // [n_entries] by them, of use when its layer runs next
+    float *mixed;       // [experts of the largest layer] scratch
     uint64_t *used_at;  // [n_entries] the last event that used it
     bool *resident;     // [n_entries]
     uint64_t event;
@@ -41,20 +51,26 @@ struct wait {
 
 static void wait_close(void *state) {
     struct wait *wait = state;
+    gn_history_close(wait->history);
     free(wait->layers);
     free(wait->use[0]);
+    free(wait->mixed);
     free(wait->used_at);
     free(wait->resident);
     free(wait);
 }
 
-static void find_layers(struct wait *wait, const struct gn_policy_shape *shape) {
+// Returns the number of experts of the largest.
+static uint32_t find_layers(struct wait *wait, const struct gn_policy_shape *shape) {
+    uint32_t most = 1;
     for (uint32_t entry = shape->n_entries; entry-- > 0;) {
         struct layer *layer = &wait->layers[shape->layer_of[entry]];
         layer->first = entry;
         layer->n++;
         layer->size_class = layer->least = GN_NONE;
+        most = layer->n > most ? layer->n : most;
     }
+    return most;
 }
 
 static void *wait_open(const struct gn_policy_shape *shape) {
@@ -70,7 +86,12 @@ static void *wait_open(const struct gn_policy_shape *shape) {
     wait->use[0] = calloc((SCALES + 1) * n, sizeof *wait->use[0]);
     wait->used_at = calloc(n, sizeof *wait->used_at);
     wait->resident = calloc(n, sizeof *wait->resident);
-    if (!wait->layers || !wait->use[0] || !wait->used_at || !wait->resident) {
+    if (wait->layers) {
+        uint32_t most = find_layers(wait, shape);
+        wait->mixed = calloc(most, sizeof *wait->mixed);
+        wait->history = gn_history_open(shape->n_layers, most);
+    }
+    if (!wait->layers || !wait->use[0] || !wait->used_at || !wait->resident || !wait->mixed || !wait->history) {
         wait_close(wait);
         return NULL;
     }
@@ -80,17 +101,16 @@ static void *wait_open(const struct gn_policy_shape *shape) {
         wait->gain += weight[s] * (1 - wait->keep[s]);
     }
     wait->chance = wait->use[0] + SCALES * n;
-    find_layers(wait, shape);
     return wait;
 }
 
 // A token later for this layer.
 static void run_layer(struct wait *wait, uint32_t l) {
-    struct layer *layer = &wait->layers[l];
+    const struct layer *layer = &wait->layers[l];
+    gn_history_begin(wait->history, l);
     wait->layer = l;
     wait->event++;
     wait->in_event = true;
-    layer->least = GN_NONE;
     for (uint32_t entry = layer->first; entry < layer->first + layer->n; entry++) {
         float chance = 0;
         for (int s = 0; s < SCALES; s++) {
@@ -108,6 +128,7 @@ static void wait_use(void *state, uint32_t entry, uint32_t size_class) {
     if (l != wait->layer || !wait->in_event || wait->used_at[entry] == wait->event) {
         run_layer(wait, l);
     }
+    gn_history_use(wait->history, entry - wait->layers[l].first);
     wait->used_at[entry] = wait->event;
     wait->chance[entry] += wait->gain;
     for (int s = 0; s < SCALES; s++) {
@@ -117,12 +138,10 @@ static void wait_use(void *state, uint32_t entry, uint32_t size_class) {
 
 static void wait_insert(void *state, uint32_t entry, uint32_t size_class) {
     struct wait *wait = state;
-    struct layer *layer = &wait->layers[wait->layer_of[entry]];
     (void)size_class;
     wait->in_event = false; // all uses of an event come before its first insertion
     wait->resident[entry] = true;
-    layer->n_resident++;
-    layer->least = GN_NONE;
+    wait->layers[wait->layer_of[entry]].n_resident++;
 }
 
 static void wait_evict(void *state, uint32_t entry, uint32_t size_class) {
@@ -131,29 +150,27 @@ static void wait_evict(void *state, uint32_t entry, uint32_t size_class) {
     (void)size_class;
     wait->resident[entry] = false;
     layer->n_resident--;
-    layer->least = GN_NONE;
+    layer->looked_at = 0;
 }
 
-static uint32_t least_likely(const struct wait *wait, const struct layer *layer,
-                             bool (*busy)(const void *context, uint32_t entry), const void *context) {
-    uint32_t least = GN_NONE;
-    float chance = INFINITY;
-    for (uint32_t entry = layer->first; entry < layer->first + layer->n; entry++) {
-        if (wait->resident[entry] && wait->chance[entry] < chance && !(busy && busy(context, entry))) {
-            chance = wait->chance[entry];
-            least = entry;
+static void find_least(struct wait *wait, uint32_t l, bool (*busy)(const void *context, uint32_t entry),
+                       const void *context) {
+    struct layer *layer = &wait->layers[l];
+    float share = l > wait->layer ? SHARE_AHEAD : SHARE_LATER;
+    for (uint32_t i = 0; i < layer->n; i++) {
+        wait->mixed[i] = (1 - share) * wait->chance[layer->first + i];
+    }
+    gn_history_predict(wait->history, l, share, wait->mixed);
+    layer->looked_at = wait->event;
+    layer->least = GN_NONE;
+    layer->least_chance = INFINITY;
+    const bool *resident = wait->resident + layer->first;
+    for (uint32_t i = 0; i < layer->n; i++) {
+        if (resident[i] && wait->mixed[i] < layer->least_chance && !busy(context, layer->first + i)) {
+            layer->least_chance = wait->mixed[i];
+            layer->least = layer->first + i;
         }
     }
-    return least;
-}
-
-// The entry of a layer that may go. Only the layer that runs has busy ones, as a rule.
-static uint32_t candidate(const struct wait *wait, struct layer *layer,
-                          bool (*busy)(const void *context, uint32_t entry), const void *context) {
-    if (layer->least == GN_NONE) {
-        layer->least = least_likely(wait, layer, NULL, NULL);
-    }
-    return busy(context, layer->least) ? least_likely(wait, layer, busy, context) : layer->least;
 }
 
 static uint32_t wait_victim(void *state, uint32_t size_class, bool (*busy)(const void *context, uint32_t entry),
@@ -162,21 +179,24 @@ static uint32_t wait_victim(void *state, uint32_t size_class, bool (*busy)(const
     uint32_t victim = GN_NONE;
     float longest = -1;
     wait->in_event = false;
+    gn_history_match(wait->history);
     for (uint32_t l = 0; l < wait->n_layers; l++) {
         struct layer *layer = &wait->layers[l];
         if (layer->size_class != size_class || layer->n_resident == 0) {
             continue;
         }
-        uint32_t entry = candidate(wait, layer, busy, context);
-        if (entry == GN_NONE) {
+        if (layer->looked_at != wait->event) {
+            find_least(wait, l, busy, context);
+        }
+        if (layer->least == GN_NONE) {
             continue;
         }
         uint32_t layers_ahead = l > wait->layer ? l - wait->layer : l + wait->n_layers - wait->layer;
         float distance = (float)layers_ahead / (float)wait->n_layers;
-        float expected = distance + 1 / fmaxf(wait->chance[entry], LEAST_CHANCE) - 1;
+        float expected = distance + 1 / fmaxf(layer->least_chance, LEAST_CHANCE) - 1;
         if (expected > longest) {
             longest = expected;
-            victim = entry;
+            victim = layer->least;
         }
     }
     return victim;
@@ -184,7 +204,7 @@ static uint32_t wait_victim(void *state, uint32_t size_class, bool (*busy)(const
 
 const struct gn_policy gn_policy_wait = {
     .name = "expected-wait",
-    .help = "the longest expected wait until it is used again, from decayed counts",
+    .help = "the longest expected wait until it is used again, from past uses and like tokens",
     .open = wait_open,
     .close = wait_close,
     .hit = wait_use,

@@ -60,7 +60,7 @@ const char *gn_trace_whole(const char *text, uint64_t most, uint64_t *value) {
     const char *start = text;
     for (*value = 0; *text >= '0' && *text <= '9'; text++) {
         uint64_t digit = (uint64_t)(*text - '0');
-        if (*value > (most - digit) / 10) {
+        if (digit > most || *value > (most - digit) / 10) {
             return NULL;
         }
         *value = *value * 10 + digit;
