@@ -173,9 +173,8 @@ void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
     }
     char have[32], need[32];
     if (slots < cycle) {
-        gn_warn(
-            "slots hold %s, but one token uses experts of %s: nearly every expert will be read again for every token",
-            gn_format_bytes(slots, have), gn_format_bytes(cycle, need));
+        gn_warn("slots hold %s, but one token uses experts of %s: most will be read again for every token",
+                gn_format_bytes(slots, have), gn_format_bytes(cycle, need));
     }
 }
 
