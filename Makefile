@@ -22,6 +22,7 @@ format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 lint: configure
+	@tools/install-tools.sh clang-format clang-tidy
 	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
 	@git ls-files 'src/*.c' 'cli/*.c' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD) 2>/dev/null
 

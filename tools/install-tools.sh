@@ -1,5 +1,7 @@
 #!/bin/sh
 # Installs what the build needs and this machine lacks, when it may; else names it in one line.
+#
+#   tools/install-tools.sh [COMMAND...]   also these, from packages of the same name
 set -eu
 missing=
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
@@ -9,6 +11,9 @@ need git git
 need cmake cmake
 need pkg-config pkg-config
 need openssl openssl
+for extra in "$@"; do
+    need "$extra" "$extra"
+done
 for library in liburing cmocka; do
     pkg-config --exists $library 2>/dev/null || missing="$missing lib${library#lib}-dev"
 done
