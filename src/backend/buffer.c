@@ -295,6 +295,18 @@ static uint64_t room_for_dense(const struct buffer *buffer, const struct gn_knob
     return ram > taken ? ram - taken : 0;
 }
 
+// Shards without experts never come by here: what they hold stays in the page cache. How many there are, by the name
+// "-00001-of-00004.gguf" of one that did.
+static unsigned shards_without_experts(const struct buffer *buffer) {
+    const char *path = gn_file_path(buffer->files[0].file), *slash = strrchr(path, '/');
+    const char *of = strstr(slash ? slash : path, "-of-");
+    unsigned shards = 0;
+    if (!of || sscanf(of, "-of-%5u.gguf", &shards) != 1) {
+        return 0;
+    }
+    return shards > buffer->n_files ? shards - buffer->n_files : 0;
+}
+
 static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     static const char *const names[] = {"automatic", "copied", "locked", "mapped"};
     struct gn_dense_result result;
@@ -312,6 +324,10 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     gn_count(dense_bytes, result.bytes);
     if (result.note[0]) {
         gn_info("%s", result.note);
+    }
+    unsigned others = shards_without_experts(buffer);
+    if (others > 0) {
+        gn_info("%u shards hold no experts: their dense weights stay in the page cache", others);
     }
     if (result.failed_advice > 0) {
         gn_warn("the kernel refused %u advice calls on the model's mapping", result.failed_advice);
