@@ -34,8 +34,7 @@ struct buffer {
     struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
     struct weight_list *weights;
     uint32_t protected_slices; // how many the model had when its dense weights were protected
-    uint64_t dense_bytes;
-    struct buffer *next; // in the list of buffers with a stream
+    struct buffer *next;       // in the list of buffers with a stream
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -67,7 +66,7 @@ static void buffer_free(ggml_backend_buffer_t handle) {
         }
     }
     pthread_mutex_unlock(&list_lock);
-    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->dense_bytes);
+    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->stream ? buffer->stream->dense_bytes : 0);
     gn_stream_close(buffer->stream);
     while (buffer->weights) {
         struct weight_list *next = buffer->weights->next;
@@ -308,7 +307,6 @@ static unsigned shards_without_experts(const struct buffer *buffer) {
 }
 
 static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
-    static const char *const names[] = {"automatic", "copied", "locked", "mapped"};
     struct gn_dense_result result;
     int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
                                   (enum gn_dense_mode)knobs->value[GN_DENSE], room_for_dense(buffer, knobs),
@@ -318,9 +316,8 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
         return failed;
     }
     // What an earlier call copied is no longer in the mapping, and is not counted in this one.
-    buffer->dense_bytes += result.bytes;
-    buffer->stream->dense_bytes = buffer->dense_bytes;
-    buffer->stream->dense = names[result.mode];
+    buffer->stream->dense_bytes += result.bytes;
+    buffer->stream->dense = result.mode;
     gn_count(dense_bytes, result.bytes);
     if (result.note[0]) {
         gn_info("%s", result.note);

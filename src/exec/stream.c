@@ -109,7 +109,7 @@ static int open_reader(struct gn_stream *stream, const struct gn_knobs *knobs) {
 static int find_budget(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_budget *budget) {
     struct gn_taken taken = {
         .dense = stream->dense_bytes,
-        .dense_copied = stream->dense && !strcmp(stream->dense, "copied"),
+        .dense_copied = stream->dense == GN_DENSE_COPY,
     };
     return gn_budget_for(&stream->map, knobs, &taken, budget, stream->error, sizeof stream->error);
 }
@@ -179,6 +179,7 @@ void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
 }
 
 void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size) {
+    static const char *const held[] = {"resident", "copied", "locked", "mapped"}; // by enum gn_dense_mode
     uint64_t experts = 0, direct = 0;
     for (uint32_t l = 0; l < stream->map.n_layers; l++) {
         experts += stream->map.layers[l]->n_experts;
@@ -195,5 +196,5 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
              direct == stream->map.n_files ? "O_DIRECT"
              : direct                      ? "O_DIRECT for some files"
                                            : "buffered",
-             stream->policy, stream->dense ? stream->dense : "resident");
+             stream->policy, held[stream->dense]);
 }

@@ -30,10 +30,10 @@ struct gn_stream {
     uint64_t staging_at, staging_slot_bytes;
     uint32_t n_staging;
 
-    uint64_t dense_bytes;   // of this model, held beside the experts
-    const char *dense;      // how they are held: "copied", "locked" or "mapped"; NULL before it is known
-    struct gn_fetch *fetch; // the one event in progress, its memory taken at start
-    char error[512];        // why the last event failed
+    uint64_t dense_bytes;     // of this model, held beside the experts
+    enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
+    struct gn_fetch *fetch;   // the one event in progress, its memory taken at start
+    char error[512];          // why the last event failed
 };
 
 // Returns an empty stream, or NULL when memory is short.

@@ -43,3 +43,31 @@ uint32_t gn_lists_oldest(const struct gn_lists *lists, uint32_t list, bool (*bus
     }
     return GN_NONE;
 }
+
+void *gn_ordered_open(const struct gn_policy_shape *shape) {
+    struct gn_lists *lists = malloc(sizeof *lists);
+    if (lists && !gn_lists_open(lists, shape->n_entries, shape->n_classes)) {
+        free(lists);
+        return NULL;
+    }
+    return lists;
+}
+
+void gn_ordered_close(void *state) {
+    gn_lists_close(state);
+    free(state);
+}
+
+void gn_ordered_insert(void *state, uint32_t entry, uint32_t size_class) {
+    gn_lists_push(state, size_class, entry);
+}
+
+void gn_ordered_evict(void *state, uint32_t entry, uint32_t size_class) {
+    (void)size_class;
+    gn_lists_remove(state, entry);
+}
+
+uint32_t gn_ordered_victim(void *state, uint32_t size_class, bool (*busy)(const void *context, uint32_t entry),
+                           const void *context) {
+    return gn_lists_oldest(state, size_class, busy, context);
+}

@@ -16,3 +16,12 @@ void gn_lists_remove(struct gn_lists *lists, uint32_t entry);
 // The oldest entry of a list that is not busy (busy may be NULL), or GN_NONE.
 uint32_t gn_lists_oldest(const struct gn_lists *lists, uint32_t list, bool (*busy)(const void *context, uint32_t entry),
                          const void *context);
+
+// The parts of a policy whose whole state is one such list per size class, from which the oldest goes first: lru and
+// fifo, which differ in what a hit does. As in struct gn_policy.
+void *gn_ordered_open(const struct gn_policy_shape *shape);
+void gn_ordered_close(void *state);
+void gn_ordered_insert(void *state, uint32_t entry, uint32_t size_class);
+void gn_ordered_evict(void *state, uint32_t entry, uint32_t size_class);
+uint32_t gn_ordered_victim(void *state, uint32_t size_class, bool (*busy)(const void *context, uint32_t entry),
+                           const void *context);
