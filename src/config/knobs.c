@@ -100,6 +100,12 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                            .help =
                                "a batch of at least this many tokens is a prompt: it reads experts in file order and "
                                "pushes none out"},
+    [GN_TRACE] = {.flag = "--trace",
+                  .environment = "GUANACO_TRACE",
+                  .value_name = "FILE",
+                  .kind = GN_KIND_TEXT,
+                  .wanted = "a file",
+                  .help = "write down which experts each layer used, for guanaco simulate"},
     [GN_LOG] = {.flag = "--log",
                 .environment = "GUANACO_LOG",
                 .value_name = "LEVEL",
@@ -126,6 +132,7 @@ void gn_knobs_default(struct gn_knobs *knobs) {
     memset(knobs, 0, sizeof *knobs);
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
         knobs->value[k] = gn_knob_table[k].fallback;
+        knobs->text[k] = gn_knob_table[k].fallback_text;
     }
 }
 
@@ -187,6 +194,8 @@ static int parse_value(const struct gn_knob_info *info, const char *text, int64_
     case GN_KIND_BOOL:
     case GN_KIND_CHOICE:
         return parse_choice(info, text, value);
+    case GN_KIND_TEXT: // anything that fits on a line
+        return *text && !text[strcspn(text, "\r\n")] ? 0 : -EINVAL;
     case GN_KIND_COUNT:
     case GN_KIND_SIGNED:
         break;
@@ -217,6 +226,9 @@ static void describe_wanted(const struct gn_knob_info *info, char *text, size_t 
     case GN_KIND_BOOL:
     case GN_KIND_CHOICE:
         list_choices(info, text, size);
+        return;
+    case GN_KIND_TEXT:
+        snprintf(text, size, "%s", info->wanted);
         return;
     case GN_KIND_COUNT:
     case GN_KIND_SIGNED:
@@ -258,6 +270,9 @@ int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, c
         return failed;
     }
     gn_knob_set(knobs, knob, value);
+    if (info->kind == GN_KIND_TEXT) {
+        knobs->text[knob] = text;
+    }
     return 0;
 }
 
@@ -324,10 +339,12 @@ int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, 
 }
 
 void gn_knobs_export(const struct gn_knobs *knobs) {
-    char text[32];
+    char buffer[32];
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
         if (knobs->given[k]) {
-            setenv(gn_knob_table[k].environment, gn_knob_format((enum gn_knob)k, knobs->value[k], text), 1);
+            bool is_text = gn_knob_table[k].kind == GN_KIND_TEXT;
+            const char *text = is_text ? knobs->text[k] : gn_knob_format((enum gn_knob)k, knobs->value[k], buffer);
+            setenv(gn_knob_table[k].environment, text, 1);
         } else {
             unsetenv(gn_knob_table[k].environment);
         }

@@ -22,6 +22,7 @@ enum gn_knob {
     GN_POLICY,         // eviction policy, by index in gn_policies[]
     GN_STAGING,        // staging slots for experts that are not cached
     GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
+    GN_TRACE,          // text: the file that takes the routing; none: no trace
     GN_LOG,            // enum gn_log_level
     GN_FAULT_AT,       // tests: fail the N-th read
     GN_FAULT_RESULT,   // tests: with this result (see struct gn_reader_options)
@@ -35,7 +36,15 @@ enum gn_dense_mode {
     GN_DENSE_MAPPED, // left in the page cache, with a read-ahead of their own
 };
 
-enum gn_knob_kind { GN_KIND_SIZE, GN_KIND_SHARE, GN_KIND_COUNT, GN_KIND_BOOL, GN_KIND_CHOICE, GN_KIND_SIGNED };
+enum gn_knob_kind {
+    GN_KIND_SIZE,
+    GN_KIND_SHARE,
+    GN_KIND_COUNT,
+    GN_KIND_BOOL,
+    GN_KIND_CHOICE,
+    GN_KIND_SIGNED,
+    GN_KIND_TEXT, // any text of one line, such as a path; in gn_knobs.text
+};
 
 struct gn_knob_info {
     const char *flag;        // "--ram"; NULL: environment only
@@ -43,7 +52,8 @@ struct gn_knob_info {
     const char *value_name;  // "SIZE", for --help
     enum gn_knob_kind kind;
     int64_t fallback, least, most;
-    const char *const *choices; // NULL-terminated names for GN_KIND_CHOICE: the value is the index
+    const char *const *choices;         // NULL-terminated names for GN_KIND_CHOICE: the value is the index
+    const char *wanted, *fallback_text; // GN_KIND_TEXT: what to give ("a file"), and the default; NULL: none
     const char *help;
 };
 
@@ -52,7 +62,8 @@ extern const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT];
 // Values of all settings and where each came from.
 struct gn_knobs {
     int64_t value[GN_KNOB_COUNT];
-    bool given[GN_KNOB_COUNT]; // false: the default
+    const char *text[GN_KNOB_COUNT]; // GN_KIND_TEXT: as in argv or the environment, not copied; NULL: none
+    bool given[GN_KNOB_COUNT];       // false: the default
 };
 
 void gn_knobs_default(struct gn_knobs *knobs);
@@ -60,15 +71,17 @@ void gn_knobs_default(struct gn_knobs *knobs);
 // Sets one knob from text ("2GiB", "512M", "on", "lru", …). Sizes: a number (decimals allowed) and B, K, KB, KiB, M,
 // MB, MiB, G, GB, GiB, T, TB, TiB in any case; KiB, K, M and G are powers of 1024, KB, MB, GB powers of 1000; a bare
 // number is MiB. A size also takes "auto": back to the default, as if it had not been given. GN_EXPERT_CACHE also takes
-// "min", the least that can work, and "N%", a share of all expert bytes. Text is taken whole or not at all. Returns 0,
-// or -EINVAL / -ERANGE with one plain line (what, where, what to do) in why[why_size].
+// "min", the least that can work, and "N%", a share of all expert bytes. Text is taken whole or not at all. A knob
+// of GN_KIND_TEXT keeps the pointer: text must outlive the knobs. Returns 0, or -EINVAL / -ERANGE with one plain line
+// (what, where, what to do) in why[why_size].
 int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, const char *where, char *why,
                   size_t why_size);
 
 // The share (0 … 1) of all expert bytes that a negative value of GN_EXPERT_CACHE stands for; 0 is "min".
 double gn_knob_share(int64_t value);
 
-// Writes the value as text that gn_knob_parse() reads back to the same value. Returns buffer, of at least 32 bytes.
+// Writes the value as text that gn_knob_parse() reads back to the same value. Returns buffer, of at least 32 bytes. Not
+// for GN_KIND_TEXT, which is its own text.
 char *gn_knob_format(enum gn_knob knob, int64_t value, char *buffer);
 
 // Reads every GUANACO_… variable of the environment over what is in *knobs. An unknown variable that starts with

@@ -37,10 +37,13 @@ static const char *default_text(enum gn_knob knob, char *buffer) {
     if (info->kind == GN_KIND_SIZE || info->kind == GN_KIND_SHARE) {
         return info->fallback ? gn_format_bytes((uint64_t)info->fallback, buffer) : "auto";
     }
+    if (info->kind == GN_KIND_TEXT) {
+        return info->fallback_text ? info->fallback_text : "none";
+    }
     return gn_knob_format(knob, info->fallback, buffer);
 }
 
-// "auto, uring, threads, null"; for a number its range; "" for the rest.
+// "auto, uring, threads, null"; for a number its range; for text what is wanted; "" for the rest.
 static void values_text(enum gn_knob knob, char *text, size_t size) {
     const struct gn_knob_info *info = &gn_knob_table[knob];
     text[0] = '\0';
@@ -50,6 +53,8 @@ static void values_text(enum gn_knob knob, char *text, size_t size) {
         }
     } else if (info->kind == GN_KIND_COUNT) {
         snprintf(text, size, "%" PRId64 " to %" PRId64, info->least, info->most);
+    } else if (info->kind == GN_KIND_TEXT) {
+        snprintf(text, size, "%s", info->wanted);
     }
 }
 

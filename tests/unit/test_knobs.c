@@ -161,11 +161,32 @@ static void takes_whole_numbers(void **state) {
     assert_refused(GN_FAULT_RESULT, "-4096", -ERANGE);
 }
 
+static void takes_text(void **state) {
+    (void)state;
+    static const char *const texts[] = {"x", "/a b/c,d=e.csv", "-", "50%", "\xff"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_int_equal(parse(GN_TRACE, texts[i]), 0);
+        assert_true(knobs.given[GN_TRACE]);
+        assert_ptr_equal(knobs.text[GN_TRACE], texts[i]);
+    }
+    static const char *const nonsense[] = {"", "a\nb", "a\n", "\r"};
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        assert_refused(GN_TRACE, nonsense[i], -EINVAL);
+        assert_null(knobs.text[GN_TRACE]);
+        assert_non_null(strstr(why, "give a file"));
+    }
+}
+
+// Text of which every knob can say that it is wrong.
+static bool can_refuse(int k) {
+    return gn_knob_table[k].kind != GN_KIND_TEXT;
+}
+
 static void refuses_nonsense_everywhere(void **state) {
     (void)state;
     static const char *const nonsense[] = {"", "?", "-", "\xff\xfe", "1e3", "99999999999999999999", "%s%n", "0x1"};
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
-        for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        for (size_t i = 0; i < (can_refuse(k) ? sizeof nonsense / sizeof *nonsense : 1); i++) {
             assert_true(parse((enum gn_knob)k, nonsense[i]) < 0);
             assert_non_null(strstr(why, "--here"));
         }
@@ -204,7 +225,7 @@ static void every_flag_refuses_nonsense(void **state) {
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
         const char *argv[] = {gn_knob_table[k].flag, "nonsense"};
         int i = 0;
-        if (argv[0]) {
+        if (argv[0] && can_refuse(k)) {
             assert_int_equal(from_arguments(2, argv, &i), -EINVAL);
             assert_non_null(strstr(why, argv[0]));
         }
@@ -221,7 +242,7 @@ static void every_variable_refuses_nonsense(void **state) {
     (void)state;
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
         clear_environment();
-        setenv(gn_knob_table[k].environment, "nonsense", 1);
+        setenv(gn_knob_table[k].environment, can_refuse(k) ? "nonsense" : "two\nlines", 1);
         gn_knobs_default(&knobs);
         assert_int_equal(gn_knobs_from_environment(&knobs, why, sizeof why), -EINVAL);
         assert_non_null(strstr(why, gn_knob_table[k].environment));
@@ -295,12 +316,14 @@ static void export_is_read_back(void **state) {
         gn_knob_set(&knobs, GN_DIRECT, 0);
         gn_knob_set(&knobs, GN_STAGING, 5);
         gn_knob_set(&knobs, GN_FAULT_RESULT, -28);
+        assert_int_equal(gn_knob_parse(&knobs, GN_TRACE, "a b.csv", "--here", why, sizeof why), 0);
         setenv("GUANACO_DENSE", "lock", 1); // not given: taken out
         gn_knobs_export(&knobs);
         struct gn_knobs again;
         gn_knobs_default(&again);
         assert_int_equal(gn_knobs_from_environment(&again, why, sizeof why), 0);
         assert_memory_equal(again.value, knobs.value, sizeof knobs.value);
+        assert_string_equal(again.text[GN_TRACE], "a b.csv");
         for (int k = 0; k < GN_KNOB_COUNT; k++) {
             assert_int_equal(again.given[k], knobs.given[k]);
         }
@@ -318,6 +341,7 @@ static void the_table_is_whole(void **state) {
         assert_true(info->help && *info->help);
         assert_true(info->least <= info->most);
         assert_true((info->kind == GN_KIND_CHOICE || info->kind == GN_KIND_BOOL) == (info->choices != NULL));
+        assert_true((info->kind == GN_KIND_TEXT) == (info->wanted != NULL));
         if (info->flag) { // --some-name and GUANACO_SOME_NAME are the same name
             assert_int_equal(strlen(info->flag) - 2, strlen(info->environment) - 8);
         }
@@ -399,6 +423,7 @@ int main(void) {
         cmocka_unit_test(auto_takes_a_size_back),
         cmocka_unit_test(takes_choices_and_switches),
         cmocka_unit_test(takes_whole_numbers),
+        cmocka_unit_test(takes_text),
         cmocka_unit_test(refuses_nonsense_everywhere),
         cmocka_unit_test(takes_arguments),
         cmocka_unit_test(every_flag_refuses_nonsense),
