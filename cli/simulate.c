@@ -25,6 +25,7 @@ struct budget {
 struct request {
     const char *path, *policy, *budgets;
     int64_t expert_bytes; // 0: as the trace says
+    struct gn_pins_options pins;
     bool json;
 };
 
@@ -42,7 +43,8 @@ struct simulation {
 
 static void print_usage(FILE *to) {
     fputs(
-        "usage: guanaco simulate TRACE [--policy NAME|all] [--budget LIST] [--expert-bytes SIZE] [--json]\n\n"
+        "usage: guanaco simulate TRACE [--policy NAME|all] [--budget LIST] [--expert-bytes SIZE] [--json]\n"
+        "                        [--pin-hot-experts N] [--pin-hot-experts-budget SIZE]\n\n"
         "Replays a recorded routing through the cache that a run uses, once for each policy and budget, and through\n"
         "the best that could have been done by one who knows the future (belady). Nothing else is read, so a trace\n"
         "answers in a second which policy to take, and what more memory would bring.\n\n"
@@ -52,6 +54,9 @@ static void print_usage(FILE *to) {
         "  --budget LIST        memory for experts, separated by commas: shares of all experts such as 10%, or sizes\n"
         "                       such as 2GiB [default: 5%,10%,20%,30%,50%]\n"
         "  --expert-bytes SIZE  take every expert to be of this size; JSON lines do not tell it\n"
+        "  --pin-hot-experts N  hold the N experts with the most uses, whatever the policy says [default: 0]\n"
+        "  --pin-hot-experts-budget SIZE\n"
+        "                       as many of them as fit into this much memory\n"
         "  --json               print JSON\n\n"
         "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed but "
         "not\n"
@@ -158,6 +163,18 @@ static int parse_arguments(struct request *request, int argc, char **argv) {
                 request->expert_bytes > INT64_C(1) << 40) {
                 return usage_error("--expert-bytes: give a size such as 3MiB, not ", value);
             }
+        } else if ((value = option("--pin-hot-experts", argc, argv, &i))) {
+            int64_t n = 0;
+            if (gn_parse_integer(value, &n) || n < 0 || n >= GN_NONE) {
+                return usage_error("--pin-hot-experts: give a number of experts, not ", value);
+            }
+            request->pins.most = (uint32_t)n;
+        } else if ((value = option("--pin-hot-experts-budget", argc, argv, &i))) {
+            int64_t bytes = 0;
+            if (gn_parse_size(value, &bytes) || bytes < 0) {
+                return usage_error("--pin-hot-experts-budget: give a size such as 3MiB, not ", value);
+            }
+            request->pins.bytes = (uint64_t)bytes;
         } else if (word[0] == '-' || request->path) {
             return usage_error(word[0] == '-' ? "there is no option " : "one trace at a time, not also ", word);
         } else {
@@ -194,7 +211,7 @@ static bool open_trace(struct simulation *simulation, const struct request *requ
     return true;
 }
 
-static bool replay(struct simulation *simulation) {
+static bool replay(struct simulation *simulation, const struct request *request) {
     for (int p = 0; p <= simulation->n_policies; p++) {
         for (int b = 0; b < simulation->n_budgets; b++) {
             struct budget *budget = &simulation->budgets[b];
@@ -202,9 +219,10 @@ static bool replay(struct simulation *simulation) {
                 budget->bytes = (uint64_t)(budget->share * (double)simulation->all_bytes + 0.5);
             }
             struct gn_replay_result *result = &simulation->result[p][b];
-            const struct gn_policy *policy = simulation->policies[p];
-            if (policy ? gn_replay_policy(&simulation->events, policy, budget->bytes, result)
-                       : gn_replay_belady(&simulation->events, budget->bytes, result)) {
+            struct gn_cache_options options = {
+                .budget = budget->bytes, .policy = simulation->policies[p], .pins = request->pins};
+            if (options.policy ? gn_replay_cache(&simulation->events, &options, result)
+                               : gn_replay_belady(&simulation->events, budget->bytes, result)) {
                 gn_error("no memory to replay the trace");
                 return false;
             }
@@ -353,7 +371,7 @@ int command_simulate(int argc, char **argv) {
     if (code) {
         return code;
     }
-    bool good = open_trace(&simulation, &request) && replay(&simulation);
+    bool good = open_trace(&simulation, &request) && replay(&simulation, &request);
     if (good && request.json) {
         print_json(&simulation, request.path);
     } else if (good) {

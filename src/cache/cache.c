@@ -1,5 +1,7 @@
 #include "cache/cache.h"
 
+#include "policy/lists.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@ struct slot {
     uint32_t entry;     // GN_NONE when free
     uint32_t next_free; // while free
     uint64_t event;     // the last event that used it
+    bool hot;           // its expert is pinned: in a list of hot ones, and not known to the policy
 };
 
 struct gn_cache {
@@ -33,7 +36,10 @@ struct gn_cache {
     uint64_t bytes, event;
     const struct gn_policy *policy;
     void *policy_state;
-    struct gn_cache_totals totals;
+    struct gn_pins *pins;                         // NULL: none
+    struct gn_lists hot;                          // for each size class, by last use
+    uint64_t *evicted_at;                         // [n_entries] totals.events then; 0: never
+    struct gn_cache_totals totals, *layer_totals; // [n_layers]
 };
 
 static int by_size(const void *a, const void *b) {
@@ -127,7 +133,8 @@ static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *l
     }
     cache->layer_of = malloc(cache->n_entries * sizeof *cache->layer_of);
     cache->slot_of = malloc(cache->n_entries * sizeof *cache->slot_of);
-    if (!cache->layer_of || !cache->slot_of) {
+    cache->evicted_at = calloc(cache->n_entries, sizeof *cache->evicted_at);
+    if (!cache->layer_of || !cache->slot_of || !cache->evicted_at) {
         return -ENOMEM;
     }
     for (uint32_t l = 0; l < cache->n_layers; l++) {
@@ -139,6 +146,26 @@ static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *l
     return 0;
 }
 
+static uint32_t class_of(const struct gn_cache *cache, uint32_t entry) {
+    return cache->class_of_layer[cache->layer_of[entry]];
+}
+
+static int open_pins(struct gn_cache *cache, const struct gn_pins_options *options) {
+    if (options->most == 0 && options->bytes == 0) {
+        return 0;
+    }
+    uint64_t *bytes = malloc(cache->n_entries * sizeof *bytes);
+    if (!bytes) {
+        return -ENOMEM;
+    }
+    for (uint32_t entry = 0; entry < cache->n_entries; entry++) {
+        bytes[entry] = cache->classes[class_of(cache, entry)].slot_bytes;
+    }
+    cache->pins = gn_pins_open(options, cache->n_entries, bytes);
+    free(bytes);
+    return cache->pins && gn_lists_open(&cache->hot, cache->n_entries, cache->n_classes) ? 0 : -ENOMEM;
+}
+
 static int build(struct gn_cache *cache, const struct gn_cache_options *options) {
     uint32_t n = options->n_layers;
     cache->n_layers = n;
@@ -146,7 +173,8 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     cache->first_entry = calloc(n, sizeof *cache->first_entry);
     cache->class_of_layer = calloc(n, sizeof *cache->class_of_layer);
     cache->classes = calloc(n, sizeof *cache->classes);
-    if (!cache->first_entry || !cache->class_of_layer || !cache->classes) {
+    cache->layer_totals = calloc(n, sizeof *cache->layer_totals);
+    if (!cache->first_entry || !cache->class_of_layer || !cache->classes || !cache->layer_totals) {
         return -ENOMEM;
     }
     int failed = number_entries(cache, options->layers);
@@ -156,6 +184,7 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     make_classes(cache, options->layers);
     share_budget(cache, options->budget);
     failed = cut_slots(cache);
+    failed = failed ? failed : open_pins(cache, &options->pins);
     if (failed) {
         return failed;
     }
@@ -193,6 +222,10 @@ void gn_cache_close(struct gn_cache *cache) {
     if (cache->policy_state) {
         cache->policy->close(cache->policy_state);
     }
+    gn_pins_close(cache->pins);
+    gn_lists_close(&cache->hot);
+    free(cache->evicted_at);
+    free(cache->layer_totals);
     free(cache->first_entry);
     free(cache->layer_of);
     free(cache->slot_of);
@@ -206,31 +239,100 @@ uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t e
     return cache->first_entry[layer] + expert;
 }
 
-static uint32_t class_of(const struct gn_cache *cache, uint32_t entry) {
-    return cache->class_of_layer[cache->layer_of[entry]];
+static struct gn_cache_totals *layer_totals(const struct gn_cache *cache, uint32_t entry) {
+    return &cache->layer_totals[cache->layer_of[entry]];
+}
+
+static void count_hot(struct gn_cache *cache, uint32_t entry, bool hot) {
+    int64_t by = hot ? 1 : -1;
+    cache->totals.hot_resident += (uint32_t)by;
+    layer_totals(cache, entry)->hot_resident += (uint32_t)by;
+}
+
+// Puts an expert that has a slot among the hot ones, or into the policy's hands.
+static void hold(struct gn_cache *cache, uint32_t entry, bool hot) {
+    cache->slots[cache->slot_of[entry]].hot = hot;
+    if (hot) {
+        gn_lists_push(&cache->hot, class_of(cache, entry), entry);
+        count_hot(cache, entry, true);
+    } else {
+        cache->policy->insert(cache->policy_state, entry, class_of(cache, entry));
+    }
+}
+
+static void let_go(struct gn_cache *cache, uint32_t entry) {
+    if (cache->slots[cache->slot_of[entry]].hot) {
+        gn_lists_remove(&cache->hot, entry);
+        count_hot(cache, entry, false);
+    } else {
+        cache->policy->evict(cache->policy_state, entry, class_of(cache, entry));
+    }
+}
+
+static void choose_hot(struct gn_cache *cache) {
+    gn_pins_choose(cache->pins);
+    for (uint32_t i = 0; i < cache->n_slots; i++) {
+        const struct slot *slot = &cache->slots[i];
+        if (slot->entry != GN_NONE && slot->hot != gn_pins_hot(cache->pins, slot->entry)) {
+            let_go(cache, slot->entry);
+            hold(cache, slot->entry, !slot->hot);
+        }
+    }
 }
 
 void gn_cache_begin(struct gn_cache *cache) {
     cache->event++;
     cache->totals.events++;
+    if (cache->pins && gn_pins_event(cache->pins)) {
+        choose_hot(cache);
+    }
 }
 
 void gn_cache_end(struct gn_cache *cache) {
     cache->event++; // nothing is in use any more
 }
 
+static void count_miss(struct gn_cache *cache, uint32_t entry) {
+    uint64_t evicted_at = cache->evicted_at[entry];
+    bool reread = evicted_at && cache->totals.events - evicted_at <= (uint64_t)GN_REREAD_SWEEPS * cache->n_layers;
+    cache->totals.misses++;
+    cache->totals.rereads += reread;
+    layer_totals(cache, entry)->misses++;
+    layer_totals(cache, entry)->rereads += reread;
+    if (cache->policy->miss) {
+        cache->policy->miss(cache->policy_state, entry, class_of(cache, entry));
+    }
+}
+
+// The policy hears of it as of a miss: used, and none of its own.
+static void hit_hot(struct gn_cache *cache, uint32_t entry) {
+    uint32_t class = class_of(cache, entry);
+    cache->totals.hot_hits++;
+    layer_totals(cache, entry)->hot_hits++;
+    gn_lists_remove(&cache->hot, entry);
+    gn_lists_push(&cache->hot, class, entry);
+    if (cache->policy->miss) {
+        cache->policy->miss(cache->policy_state, entry, class);
+    }
+}
+
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     uint32_t slot = cache->slot_of[entry];
+    if (cache->pins) {
+        gn_pins_use(cache->pins, entry);
+    }
     if (slot == GN_NONE) {
-        cache->totals.misses++;
-        if (cache->policy->miss) {
-            cache->policy->miss(cache->policy_state, entry, class_of(cache, entry));
-        }
+        count_miss(cache, entry);
         return GN_NONE;
     }
     cache->totals.hits++;
+    layer_totals(cache, entry)->hits++;
     cache->slots[slot].event = cache->event;
-    cache->policy->hit(cache->policy_state, entry, class_of(cache, entry));
+    if (cache->slots[slot].hot) {
+        hit_hot(cache, entry);
+    } else {
+        cache->policy->hit(cache->policy_state, entry, class_of(cache, entry));
+    }
     return slot;
 }
 
@@ -242,42 +344,55 @@ static bool in_use(const void *context, uint32_t entry) {
 // Takes an entry out of its slot; the slot belongs to nobody then.
 static uint32_t take_slot(struct gn_cache *cache, uint32_t entry) {
     uint32_t slot = cache->slot_of[entry];
-    cache->policy->evict(cache->policy_state, entry, class_of(cache, entry));
+    let_go(cache, entry);
     cache->slot_of[entry] = GN_NONE;
     cache->slots[slot].entry = GN_NONE;
+    cache->slots[slot].hot = false;
     cache->totals.resident--;
+    layer_totals(cache, entry)->resident--;
     return slot;
 }
 
-static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool evict) {
+static uint32_t evict(struct gn_cache *cache, uint32_t entry) {
+    bool hot = cache->slots[cache->slot_of[entry]].hot;
+    cache->totals.evictions++;
+    cache->totals.hot_evictions += hot;
+    layer_totals(cache, entry)->evictions++;
+    layer_totals(cache, entry)->hot_evictions += hot;
+    cache->evicted_at[entry] = cache->totals.events;
+    return take_slot(cache, entry);
+}
+
+static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool may_evict) {
     uint32_t slot = class->free_slot;
     if (slot != GN_NONE) {
         class->free_slot = cache->slots[slot].next_free;
         return slot;
     }
-    if (!evict) {
+    if (!may_evict) {
         return GN_NONE;
     }
-    uint32_t victim = cache->policy->victim(cache->policy_state, (uint32_t)(class - cache->classes), in_use, cache);
-    if (victim == GN_NONE) {
-        return GN_NONE;
+    uint32_t c = (uint32_t)(class - cache->classes);
+    uint32_t victim = cache->policy->victim(cache->policy_state, c, in_use, cache);
+    if (victim == GN_NONE && cache->pins) {
+        victim = gn_lists_oldest(&cache->hot, c, in_use, cache);
     }
-    cache->totals.evictions++;
-    return take_slot(cache, victim);
+    return victim == GN_NONE ? GN_NONE : evict(cache, victim);
 }
 
-uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool evict) {
-    uint32_t c = class_of(cache, entry);
-    uint32_t slot = find_slot(cache, &cache->classes[c], evict);
+uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
+    uint32_t slot = find_slot(cache, &cache->classes[class_of(cache, entry)], may_evict);
     if (slot == GN_NONE) {
         return GN_NONE;
     }
     cache->slots[slot].entry = entry;
     cache->slots[slot].event = cache->event;
     cache->slot_of[entry] = slot;
-    cache->policy->insert(cache->policy_state, entry, c);
+    hold(cache, entry, cache->pins && gn_pins_hot(cache->pins, entry));
     cache->totals.inserts++;
     cache->totals.resident++;
+    layer_totals(cache, entry)->inserts++;
+    layer_totals(cache, entry)->resident++;
     return slot;
 }
 
@@ -319,4 +434,16 @@ uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot) {
 
 struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache) {
     return cache->totals;
+}
+
+struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer) {
+    return cache->layer_totals[layer];
+}
+
+struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache) {
+    return cache->pins ? gn_pins_figures(cache->pins) : (struct gn_pins_figures){0};
+}
+
+bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot) {
+    return cache->slots[slot].hot;
 }

@@ -12,8 +12,12 @@
 //     gn_cache_end(cache);
 //
 // Nothing that an event has looked up or inserted is evicted by it.
+//
+// With pins, the hottest experts are kept out of the policy's sight while they are in slots: victims are the others, as
+// the policy chooses them. Only where there are no others, the hot one goes that was used longest ago.
 #pragma once
 
+#include "cache/pins.h"
 #include "policy/policy.h"
 
 #include <stdbool.h>
@@ -29,6 +33,7 @@ struct gn_cache_options {
     uint32_t n_layers;
     uint64_t budget; // bytes for slots
     const struct gn_policy *policy;
+    struct gn_pins_options pins; // all 0: no expert is pinned
 };
 
 struct gn_cache;
@@ -57,8 +62,20 @@ uint64_t gn_cache_bytes(const struct gn_cache *cache);
 uint64_t gn_cache_slot_offset(const struct gn_cache *cache, uint32_t slot);
 uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot);
 
+// A miss counts as a re-read when the expert was evicted within so many sweeps through all layers.
+#define GN_REREAD_SWEEPS 8
+
 struct gn_cache_totals {
     uint64_t events, hits, misses, inserts, evictions;
-    uint32_t resident; // experts now in slots
+    uint64_t hot_hits, hot_evictions; // of these, of experts that were pinned
+    uint64_t rereads;                 // misses soon after an eviction
+    uint32_t resident;                // experts now in slots
+    uint32_t hot_resident;            // of these, pinned
 };
 struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache);
+// The same of one layer, but its events, which are not counted.
+struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer);
+// All 0 without pins.
+struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache);
+// Whether the expert in a slot is pinned. False for a free slot.
+bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot);

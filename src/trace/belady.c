@@ -86,7 +86,7 @@ static int ask_cache(struct belady *belady, uint64_t budget, uint64_t *slots) {
             (struct gn_cache_layer){belady->events->layers[l].n_experts, belady->events->layers[l].expert_bytes};
     }
     if (!failed) {
-        struct gn_cache_options options = {layers, n, budget, &gn_policy_lru};
+        struct gn_cache_options options = {.layers = layers, .n_layers = n, .budget = budget, .policy = &gn_policy_lru};
         failed = gn_cache_open(&options, &cache);
     }
     if (!failed) {

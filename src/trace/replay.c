@@ -1,7 +1,5 @@
 #include "trace/replay.h"
 
-#include "cache/cache.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +131,7 @@ void gn_replay_count(const struct gn_replay_events *events, const struct gn_repl
     }
 }
 
-static int open_cache(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+static int open_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
                       struct gn_cache **cache) {
     struct gn_cache_layer *layers = calloc(events->n_layers, sizeof *layers);
     if (!layers) {
@@ -142,8 +140,10 @@ static int open_cache(const struct gn_replay_events *events, const struct gn_pol
     for (uint32_t l = 0; l < events->n_layers; l++) {
         layers[l] = (struct gn_cache_layer){events->layers[l].n_experts, events->layers[l].expert_bytes};
     }
-    struct gn_cache_options options = {layers, events->n_layers, budget, policy};
-    int failed = gn_cache_open(&options, cache);
+    struct gn_cache_options complete = *options;
+    complete.layers = layers;
+    complete.n_layers = events->n_layers;
+    int failed = gn_cache_open(&complete, cache);
     free(layers);
     return failed;
 }
@@ -164,20 +164,27 @@ static uint32_t run_event(struct gn_cache *cache, const struct gn_replay_event *
     return n;
 }
 
-int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
-                     struct gn_replay_result *result) {
+int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
+                    struct gn_replay_result *result) {
     memset(result, 0, sizeof *result);
     struct gn_cache *cache = NULL;
     uint32_t *missed = calloc(events->largest, sizeof *missed);
-    int failed = missed ? open_cache(events, policy, budget, &cache) : -ENOMEM;
+    int failed = missed ? open_cache(events, options, &cache) : -ENOMEM;
     if (!failed) {
         result->slots = gn_cache_slots(cache);
         for (uint32_t e = 0; e < events->n_events; e++) {
             const struct gn_replay_event *event = &events->events[e];
             gn_replay_count(events, event, run_event(cache, event, events->entries, missed), result);
         }
+        result->totals = gn_cache_totals(cache);
     }
     gn_cache_close(cache);
     free(missed);
     return failed;
+}
+
+int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+                     struct gn_replay_result *result) {
+    struct gn_cache_options options = {.budget = budget, .policy = policy};
+    return gn_replay_cache(events, &options, result);
 }

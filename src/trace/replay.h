@@ -4,7 +4,7 @@
 // layer, and evicts nothing; nothing that an event uses is evicted by it.
 #pragma once
 
-#include "policy/policy.h"
+#include "cache/cache.h"
 #include "trace/trace.h"
 
 struct gn_replay_event {
@@ -33,8 +33,13 @@ struct gn_replay_result {
     uint64_t hits, misses; // of decode
     uint64_t missed_bytes; // in decode
     uint64_t prefill_hits, prefill_misses;
+    struct gn_cache_totals totals; // in the end, prompts included; not of belady
 };
 
+// Through a cache with these options; layers and n_layers are the trace's.
+int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
+                    struct gn_replay_result *result);
+// The same with nothing but a policy.
 int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
                      struct gn_replay_result *result);
 // The fewest misses that any policy could have, knowing the future: of what the event does not use, the expert goes

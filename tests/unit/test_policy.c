@@ -166,7 +166,8 @@ static void compare(const struct gn_policy *policy, goes_first first, uint32_t c
     for (uint32_t l = 0; l < LAYERS; l++) {
         layers[l] = (struct gn_cache_layer){EXPERTS, 4096};
     }
-    struct gn_cache_options options = {layers, LAYERS, capacity * 4096ull, policy};
+    struct gn_cache_options options = {
+        .layers = layers, .n_layers = LAYERS, .budget = capacity * 4096ull, .policy = policy};
     struct gn_cache *cache;
     static struct plain plain;
     plain = (struct plain){.capacity = capacity};
