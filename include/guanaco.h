@@ -41,9 +41,17 @@ struct guanaco_stats {
     uint64_t io_wait_ns; // time the graph thread waited for reads
     uint64_t compute_ns; // time in expert matrix products and activations
     uint64_t total_ns;   // time in all of our graph computations
+
+    uint64_t pinned_hits;      // hits of experts that are pinned
+    uint64_t pinned_evictions; // evictions of such: where nothing else was left to evict
+    uint64_t rereads;          // misses within eight sweeps through the layers after an eviction of the same expert
+    uint64_t prefetch_useful;  // experts read ahead and then used
+    uint64_t prefetch_wasted;  // read ahead and evicted unused
+    uint64_t manage_ns;        // time in look-ups, insertions and evictions
 };
 
-// Fills *stats. Any thread, any time. Returns 0, or -1 when stats->size is not a known size.
+// Fills as much of *stats as stats->size says, so that programs built with an earlier header go on working. Any thread,
+// any time. Returns 0, or -1 when stats->size is no size that this header or an earlier one had.
 typedef int (*guanaco_stats_fn)(struct guanaco_stats *stats);
 
 // Returns a line such as "io_uring, O_DIRECT, lru, 212 slots of 2.9 MiB, dense copied", or why nothing is streamed. The

@@ -20,6 +20,10 @@ enum gn_knob {
     GN_DIRECT,         // bool: O_DIRECT where the file system has it
     GN_DENSE,          // enum gn_dense_mode
     GN_POLICY,         // eviction policy, by index in gn_policies[]
+    GN_PIN_HOT,        // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
+    GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
+    GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
+    GN_PIN_WARM_UP,    // events before the first choice
     GN_STAGING,        // staging slots for experts that are not cached
     GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
     GN_TRACE,          // text: the file that takes the routing; none: no trace

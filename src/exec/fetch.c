@@ -175,10 +175,14 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     fetch->error = 0;
     fetch->n_reads = fetch->n_submitted = 0;
     fetch->before = gn_cache_totals(stream->cache);
+    uint64_t start = gn_now_ns();
     gn_cache_begin(stream->cache);
     look_up(stream);
     if (fetch->any_missed) {
         place_misses(stream);
+    }
+    gn_count(manage_ns, gn_now_ns() - start);
+    if (fetch->any_missed) {
         add_cached(fetch);
         submit_added(stream);
         fill_staging(stream);
@@ -317,6 +321,9 @@ static void count_event(const struct gn_stream *stream) {
     gn_count(misses, after.misses - before->misses);
     gn_count(inserts, after.inserts - before->inserts);
     gn_count(evictions, after.evictions - before->evictions);
+    gn_count(pinned_hits, after.hot_hits - before->hot_hits);
+    gn_count(pinned_evictions, after.hot_evictions - before->hot_evictions);
+    gn_count(rereads, after.rereads - before->rereads);
 }
 
 void gn_fetch_end(struct gn_stream *stream) {

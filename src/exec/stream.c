@@ -57,7 +57,8 @@ static int fail(struct gn_stream *stream, int error, const char *what) {
     return error;
 }
 
-static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_policy *policy) {
+static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_policy *policy,
+                      const struct gn_knobs *knobs) {
     struct gn_cache_layer *layers = calloc(stream->map.n_layers, sizeof *layers);
     if (!layers) {
         return -ENOMEM;
@@ -71,6 +72,13 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
         .n_layers = stream->map.n_layers,
         .budget = budget->slots,
         .policy = policy,
+        .pins =
+            {
+                .most = (uint32_t)knobs->value[GN_PIN_HOT],
+                .bytes = (uint64_t)knobs->value[GN_PIN_HOT_BUDGET],
+                .decay = (double)knobs->value[GN_PIN_DECAY] / 100,
+                .warm_up = (uint32_t)knobs->value[GN_PIN_WARM_UP],
+            },
     };
     int failed = gn_cache_open(&options, &stream->cache);
     free(layers);
@@ -126,7 +134,7 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return failed;
     }
-    failed = open_cache(stream, &budget, gn_policies[knobs->value[GN_POLICY]]);
+    failed = open_cache(stream, &budget, gn_policies[knobs->value[GN_POLICY]], knobs);
     stream->policy = gn_policy_names[knobs->value[GN_POLICY]];
     if (failed) {
         return fail(stream, failed, "cannot set up the expert cache");

@@ -1,14 +1,18 @@
 #include "stats/stats.h"
 
+#include <stddef.h>
+#include <string.h>
 #include <time.h>
 
 struct gn_stats gn_stats;
 
 int gn_stats_snapshot(struct guanaco_stats *stats) {
-    if (stats->size != sizeof *stats) {
+    if (stats->size < offsetof(struct guanaco_stats, pinned_hits) || stats->size > sizeof *stats ||
+        stats->size % sizeof(uint64_t)) {
         return -1;
     }
-#define COPY(counter) stats->counter = atomic_load_explicit(&gn_stats.counter, memory_order_relaxed)
+    struct guanaco_stats all = {.size = stats->size};
+#define COPY(counter) all.counter = atomic_load_explicit(&gn_stats.counter, memory_order_relaxed)
     COPY(streamed_layers);
     COPY(resident_tensors);
     COPY(expert_bytes);
@@ -28,7 +32,14 @@ int gn_stats_snapshot(struct guanaco_stats *stats) {
     COPY(io_wait_ns);
     COPY(compute_ns);
     COPY(total_ns);
+    COPY(pinned_hits);
+    COPY(pinned_evictions);
+    COPY(rereads);
+    COPY(prefetch_useful);
+    COPY(prefetch_wasted);
+    COPY(manage_ns);
 #undef COPY
+    memcpy(stats, &all, all.size);
     return 0;
 }
 
