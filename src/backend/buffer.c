@@ -4,6 +4,7 @@
 //
 // The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
 #include "backend/backend.h"
+#include "backend/geometry.h"
 #include "config/log.h"
 #include "config/memory.h"
 #include "exec/budget.h"
@@ -368,8 +369,23 @@ int gn_start_streams(const struct gn_knobs *knobs) {
     return others ? 0 : failed;
 }
 
+static int begin_trace(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (!knobs->given[GN_TRACE] || stream->map.n_files == 0) {
+        return 0;
+    }
+    struct gn_geometry geometry;
+    const char *path = gn_file_path(stream->map.files[0]);
+    gn_geometry_read(path, &geometry);
+    struct gn_tracer_model model = {path, geometry.architecture, geometry.blocks, geometry.top_k};
+    return gn_stream_trace(stream, knobs, &model);
+}
+
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    int failed = stream->broken ? -EINVAL : stream->started ? 0 : gn_stream_start(stream, knobs);
+    if (stream->started && !stream->broken) {
+        return 0;
+    }
+    int failed = stream->broken ? -EINVAL : begin_trace(stream, knobs);
+    failed = failed ? failed : gn_stream_start(stream, knobs);
     if (failed) {
         gn_fail("%s", stream->error);
     }

@@ -32,6 +32,8 @@ struct gn_compute {
     void *abort_context;
     struct gn_moe_run run;
     struct gn_scratch scratch;
+    uint32_t layer; // of the last event
+    bool prefill;   // the batch that runs is a prompt
 };
 
 static _Atomic(struct ggml_threadpool *) shared_pool;
@@ -184,6 +186,31 @@ static enum ggml_status compute_ready(struct gn_compute *compute, const struct g
     return status;
 }
 
+// Whether the batch is a prompt. It shows in its first layer: the last one may be run for the tokens alone whose logits
+// are wanted.
+static bool is_prefill(struct gn_compute *compute) {
+    const struct gn_moe_run *run = &compute->run;
+    if (run->layer->index <= compute->layer) {
+        compute->prefill = false;
+    }
+    compute->layer = run->layer->index;
+    compute->prefill |= run->n_tokens >= compute->knobs->value[GN_PREFILL_TOKENS];
+    return compute->prefill;
+}
+
+static void trace_event(const struct gn_moe_run *run, const struct gn_stream *stream, bool prefill) {
+    struct gn_routing routing = {
+        .layer = run->layer,
+        .ids = run->ids->data,
+        .choice_stride = run->ids->nb[0],
+        .token_stride = run->ids->nb[1],
+        .n_used = (uint32_t)run->n_used,
+        .n_tokens = (uint32_t)run->n_tokens,
+        .prefill = prefill,
+    };
+    gn_tracer_add(stream->tracer, stream->cache, &routing);
+}
+
 static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *stream) {
     struct gn_moe_run *run = &compute->run;
     bool warm_up = run->n_used >= run->layer->n_experts; // llama.cpp's warm-up uses every expert once
@@ -192,13 +219,14 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
         .experts = run->experts,
         .n = run->n_experts,
         .slices = run->slices,
-        .prefill = run->n_tokens >= compute->knobs->value[GN_PREFILL_TOKENS] || warm_up,
+        .prefill = is_prefill(compute) || warm_up,
     };
     if (!warm_up) {
         gn_stream_advise(stream, (uint32_t)run->n_used);
     }
     struct gn_ready ready[READY_AT_ONCE];
     enum ggml_status status = GGML_STATUS_SUCCESS;
+    trace_event(run, stream, request.prefill);
     gn_fetch_begin(stream, &request);
     while (status == GGML_STATUS_SUCCESS) {
         int n = gn_fetch_next(stream, ready, READY_AT_ONCE);

@@ -239,6 +239,10 @@ uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t e
     return cache->first_entry[layer] + expert;
 }
 
+bool gn_cache_holds(const struct gn_cache *cache, uint32_t entry) {
+    return cache->slot_of[entry] != GN_NONE;
+}
+
 static struct gn_cache_totals *layer_totals(const struct gn_cache *cache, uint32_t entry) {
     return &cache->layer_totals[cache->layer_of[entry]];
 }

@@ -46,6 +46,9 @@ void gn_cache_close(struct gn_cache *cache); // NULL is allowed
 // The number that names expert `expert` of layer `layer`.
 uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t expert);
 
+// Whether an expert is in a slot. Counts as no use.
+bool gn_cache_holds(const struct gn_cache *cache, uint32_t entry);
+
 void gn_cache_begin(struct gn_cache *cache);
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry);
 // Gives a missing expert a slot: a free one, or, if `evict`, that of the policy's victim. GN_NONE when there is

@@ -10,12 +10,11 @@
 // better and says so with GN_RESERVE.
 #define UNKNOWN_RESERVE ((uint64_t)128 << 20)
 
-// Splits what experts may take into slots and staging. Staging gets an eighth, within what is useful.
-static struct gn_budget split(uint64_t bytes, uint64_t largest, uint32_t most_staging) {
-    uint64_t n = bytes / 8 / largest;
+struct gn_budget gn_budget_split(uint64_t bytes, uint64_t largest_slot, uint32_t most_staging) {
+    uint64_t n = bytes / 8 / largest_slot;
     n = n < GN_LEAST_STAGING ? GN_LEAST_STAGING : n > most_staging ? most_staging : n;
     struct gn_budget budget = {.n_staging = (uint32_t)n};
-    budget.slots = bytes > n * largest ? bytes - n * largest : 0;
+    budget.slots = bytes > n * largest_slot ? bytes - n * largest_slot : 0;
     return budget;
 }
 
@@ -62,7 +61,7 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
                  GN_LEAST_STAGING, gn_format_bytes(largest, (char[32]){0}));
         return -ENOSPC;
     }
-    *budget = split((uint64_t)bytes, largest, most_staging);
+    *budget = gn_budget_split((uint64_t)bytes, largest, most_staging);
     budget->slots = budget->slots > all ? all : budget->slots;
     return 0;
 }

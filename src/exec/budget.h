@@ -16,6 +16,9 @@ struct gn_budget {
     uint32_t n_staging; // staging slots, each as large as the largest expert
 };
 
+// Splits what experts may take, bytes, into slots and staging: an eighth, within what is useful.
+struct gn_budget gn_budget_split(uint64_t bytes, uint64_t largest_slot, uint32_t most_staging);
+
 // What of the process's memory is known to go to other things than experts.
 struct gn_taken {
     uint64_t dense;    // bytes of dense weights

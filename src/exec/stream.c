@@ -47,6 +47,7 @@ void gn_stream_close(struct gn_stream *stream) {
         atomic_fetch_sub(&gn_stats.staging_bytes, stream->n_staging * stream->staging_slot_bytes);
     }
     stop(stream);
+    gn_tracer_close(stream->tracer);
     gn_expert_map_free(&stream->map);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
@@ -167,6 +168,24 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     gn_count(slot_bytes, gn_cache_bytes(stream->cache));
     gn_count(staging_bytes, stream->n_staging * stream->staging_slot_bytes);
     return 0;
+}
+
+int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const struct gn_tracer_model *model) {
+    const char *path = knobs->text[GN_TRACE];
+    if (!path || stream->tracer) {
+        return 0;
+    }
+    gn_expert_map_finish(&stream->map);
+    int failed = gn_tracer_open(path, &stream->map, model, &stream->tracer);
+    if (failed == -EBUSY) {
+        gn_info("--trace: %s is not traced: a process writes one trace, of the first model that computes", model->path);
+        return 0;
+    }
+    if (failed) {
+        snprintf(stream->error, sizeof stream->error, "--trace (GUANACO_TRACE): cannot write %s: %s", path,
+                 strerror(-failed));
+    }
+    return failed;
 }
 
 void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {

@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "config/knobs.h"
+#include "exec/tracer.h"
 #include "io/reader.h"
 #include "model/expert_map.h"
 
@@ -33,6 +34,7 @@ struct gn_stream {
     uint64_t dense_bytes;     // of this model, held beside the experts
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
     struct gn_fetch *fetch;   // the one event in progress, its memory taken at start
+    struct gn_tracer *tracer; // NULL: none
     char error[512];          // why the last event failed
 };
 
@@ -43,6 +45,10 @@ void gn_stream_close(struct gn_stream *stream); // NULL is allowed
 // Sizes the cache by the budget, takes its memory, opens the reader. Returns 0, or a negative errno with one plain line
 // in stream->error. Doing it again changes nothing. Call with the lock held.
 int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs);
+
+// Begins the trace that --trace asks for, if this is the model to trace; between adding the last expert and
+// gn_stream_start(). Returns and reports as that.
+int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const struct gn_tracer_model *model);
 
 // Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that.
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);

@@ -66,7 +66,19 @@ static int layer_line(struct gn_trace_reading *reading, const char *line) {
     if (trace->n_layers > 0 && number <= trace->layers[trace->n_layers - 1].number) {
         return gn_trace_refuse(reading, "layer %lu is out of order", (unsigned long)number);
     }
-    struct gn_trace_layer layer = {(uint32_t)number, trace->n_experts, bytes, dense};
+    uint64_t slot = 0, experts = trace->n_experts;
+    if ((strstr(line, " slot_bytes=") && !find_whole(line, "slot_bytes", INT64_MAX, &slot)) ||
+        (strstr(line, " n_expert=") && (!find_whole(line, "n_expert", trace->n_experts, &experts) || experts == 0)) ||
+        (slot > 0 && slot < bytes)) {
+        return gn_trace_refuse(reading, "slot_bytes or n_expert is not what it should be");
+    }
+    struct gn_trace_layer layer = {
+        .number = (uint32_t)number,
+        .n_experts = (uint32_t)experts,
+        .expert_bytes = bytes,
+        .dense_bytes = dense,
+        .slot_bytes = slot,
+    };
     return gn_trace_add_layer(reading, &layer);
 }
 
@@ -123,8 +135,9 @@ static int row_line(struct gn_trace_reading *reading, const char *line) {
     if (!find_layer(trace, value[LAYER], &row.layer)) {
         return gn_trace_refuse(reading, "layer %lu was not announced", (unsigned long)value[LAYER]);
     }
-    if (value[EXPERT] >= trace->n_experts) {
-        return gn_trace_refuse(reading, "expert %lu of %u", (unsigned long)value[EXPERT], trace->n_experts);
+    uint32_t n_experts = trace->layers[row.layer].n_experts;
+    if (value[EXPERT] >= n_experts) {
+        return gn_trace_refuse(reading, "expert %lu of %u", (unsigned long)value[EXPERT], n_experts);
     }
     row.turn = (uint32_t)value[TURN];
     row.decode = value[PHASE] == 1;

@@ -8,8 +8,14 @@ static bool same_event(const struct gn_trace_row *a, const struct gn_trace_row *
     return a->turn == b->turn && a->decode == b->decode && a->layer == b->layer && (!a->decode || a->step == b->step);
 }
 
-// Ends the event that began at entry `first`, with what it used, each once.
+static int ascending(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+// Ends the event that began at entry `first`, with what it used, each once, in the engine's order.
 static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t n, const struct gn_trace_row *row) {
+    qsort(events->entries + first, n, sizeof *events->entries, ascending);
     events->events[events->n_events++] = (struct gn_replay_event){row->layer, first, n, row->decode};
     events->largest = n > events->largest ? n : events->largest;
 }
@@ -114,7 +120,7 @@ void gn_replay_close(struct gn_replay_events *events) {
 uint64_t gn_replay_all_bytes(const struct gn_replay_events *events) {
     uint64_t bytes = 0;
     for (uint32_t l = 0; l < events->n_layers; l++) {
-        bytes += events->layers[l].n_experts * events->layers[l].expert_bytes;
+        bytes += events->layers[l].n_experts * gn_trace_slot_bytes(&events->layers[l]);
     }
     return bytes;
 }
@@ -138,7 +144,7 @@ static int open_cache(const struct gn_replay_events *events, const struct gn_cac
         return -ENOMEM;
     }
     for (uint32_t l = 0; l < events->n_layers; l++) {
-        layers[l] = (struct gn_cache_layer){events->layers[l].n_experts, events->layers[l].expert_bytes};
+        layers[l] = (struct gn_cache_layer){events->layers[l].n_experts, gn_trace_slot_bytes(&events->layers[l])};
     }
     struct gn_cache_options complete = *options;
     complete.layers = layers;

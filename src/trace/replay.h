@@ -1,7 +1,7 @@
 // Replays a trace through the cache and its policies, or through the best that could have been done.
 //
 // The engine's rules: what one layer uses in one step is one event, each expert once; a prefill is one event for each
-// layer, and evicts nothing; nothing that an event uses is evicted by it.
+// layer, and evicts nothing; nothing that an event uses is evicted by it; an event's experts come in ascending order.
 #pragma once
 
 #include "cache/cache.h"
@@ -26,7 +26,7 @@ struct gn_replay_events {
 
 int gn_replay_open(const struct gn_trace *trace, struct gn_replay_events *events); // 0, -EINVAL or -ENOMEM
 void gn_replay_close(struct gn_replay_events *events);
-uint64_t gn_replay_all_bytes(const struct gn_replay_events *events); // of all experts
+uint64_t gn_replay_all_bytes(const struct gn_replay_events *events); // slots for all experts
 
 struct gn_replay_result {
     uint64_t slots;

@@ -2,6 +2,7 @@
 //
 // `route_trace v1`, CSV, of BigMoeOnEdge (github.com/Helldez/BigMoeOnEdge): a line that names the format, one with the
 // model, one for each layer with experts, one with the columns, then a row for every expert that a token was sent to.
+// Two values of ours may follow on a layer's line: slot_bytes, and n_expert where it is not the model's.
 // JSONL of WARP (github.com/sqliteai/warp): for every token of decode {"tok": n, "layers": [[experts of the first
 // layer with experts], …]}.
 #pragma once
@@ -15,7 +16,13 @@ struct gn_trace_layer {
     uint32_t n_experts;
     uint64_t expert_bytes; // one expert; JSONL does not know it: 1
     uint64_t dense_bytes;
+    uint64_t slot_bytes; // memory for one expert, with room to read whole blocks; 0: not known, as expert_bytes
 };
+
+// Memory that one expert of the layer takes in a cache.
+static inline uint64_t gn_trace_slot_bytes(const struct gn_trace_layer *layer) {
+    return layer->slot_bytes ? layer->slot_bytes : layer->expert_bytes;
+}
 
 struct gn_trace_row {
     uint32_t turn, step; // step: the token's place in the turn
@@ -45,5 +52,7 @@ void gn_trace_close(struct gn_trace *trace);
 // Writes `route_trace v1`, buffered. The header is written at opening; rows[] of `header` are not looked at.
 struct gn_trace_writer;
 int gn_trace_writer_open(const char *path, const struct gn_trace *header, struct gn_trace_writer **out);
-void gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_row *row);
+// Returns 0, or -errno when rows could not be written, this one or earlier ones. Calls the kernel once for some
+// thousand rows.
+int gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_row *row);
 int gn_trace_writer_close(struct gn_trace_writer *writer); // 0, or -errno if anything did not reach the file

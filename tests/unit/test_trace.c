@@ -115,6 +115,8 @@ static void refuses_malformed_csv(void **state) {
     refuse(HEAD "# layer=3 expert_bytes=1 dense_bytes=0\n", "line 5", "out of order");
     refuse(HEAD "# layer=4 expert_bytes=0 dense_bytes=0\n", "line 5", "some bytes");
     refuse(HEAD "# layer=4 expert_bytes=99999999999999999999 dense_bytes=0\n", "line 5", "expert_bytes");
+    refuse(HEAD "# layer=4 expert_bytes=9 dense_bytes=0 slot_bytes=8\n", "line 5", "slot_bytes");
+    refuse(HEAD "# layer=4 expert_bytes=9 dense_bytes=0 n_expert=9\n", "line 5", "n_expert");
     refuse(HEAD "turn,phase\n", "line 5", "columns");
     refuse(HEAD COLUMNS "\n", "line 5", "before the first row");
     refuse(CSV("0,1,5,2,0,7,0.75,0,100\n"), "line 6", "layer 2 was not announced");
@@ -203,7 +205,10 @@ static void refuses_malformed_jsonl(void **state) {
 
 static void what_is_written_is_read_again(void **state) {
     (void)state;
-    struct gn_trace_layer layers[3] = {{1, 64, 3059712, 11}, {2, 64, 2654208, 12}, {5, 64, 1, 0}};
+    struct gn_trace_layer layers[3] = {
+        {.number = 1, .n_experts = 64, .expert_bytes = 3059712, .dense_bytes = 11, .slot_bytes = 3063808},
+        {.number = 2, .n_experts = 64, .expert_bytes = 2654208, .dense_bytes = 12},
+        {.number = 5, .n_experts = 60, .expert_bytes = 1}};
     struct gn_trace header = {.model = "some/model.gguf",
                               .architecture = "olmoe",
                               .model_layers = 6,
@@ -221,7 +226,7 @@ static void what_is_written_is_read_again(void **state) {
                                         .step = r / 12,
                                         .layer = r / 4 % 3,
                                         .slot = r % 4,
-                                        .expert = r * 7 % 64,
+                                        .expert = r * 7 % 60,
                                         .weight = (float)(r % 1001) / 1000 - 0.25f,
                                         .decode = r > 99,
                                         .residency = (uint8_t)(r % 3),
@@ -251,7 +256,7 @@ static void what_is_written_is_read_again(void **state) {
 
 static void odd_weights_stay_readable(void **state) {
     (void)state;
-    struct gn_trace_layer layer = {0, 2, 1, 0};
+    struct gn_trace_layer layer = {.n_experts = 2, .expert_bytes = 1};
     struct gn_trace header = {.n_experts = 2, .top_k = 1, .model_layers = 1, .n_layers = 1, .layers = &layer};
     static const float weights[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e-30f, -2.5f};
     struct gn_trace_writer *writer;
@@ -270,13 +275,21 @@ static void odd_weights_stay_readable(void **state) {
 
 static void a_full_disk_is_told(void **state) {
     (void)state;
-    struct gn_trace_layer layer = {0, 2, 1, 0};
+    struct gn_trace_layer layer = {.n_experts = 2, .expert_bytes = 1};
     struct gn_trace header = {.n_experts = 2, .n_layers = 1, .layers = &layer};
     struct gn_trace_writer *writer;
     assert_true(gn_trace_writer_open("/nowhere/trace.csv", &header, &writer) == -ENOENT);
     if (access("/dev/full", W_OK) == 0) {
+        struct gn_trace_row row = {.decode = true};
+        int failed = 0;
         assert_int_equal(gn_trace_writer_open("/dev/full", &header, &writer), 0);
-        assert_true(gn_trace_writer_close(writer) < 0);
+        assert_true(gn_trace_writer_close(writer) == -ENOSPC);
+        assert_int_equal(gn_trace_writer_open("/dev/full", &header, &writer), 0);
+        for (int r = 0; r < 100000 && !failed; r++) {
+            failed = gn_trace_writer_add(writer, &row);
+        }
+        assert_true(failed == -ENOSPC);
+        gn_trace_writer_close(writer);
     }
 }
 

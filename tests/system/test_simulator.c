@@ -1,0 +1,164 @@
+// The simulator tells what the engine does: streamed runs write traces, and each trace, replayed at the same budget
+// with the same policy, gives the engine's hits, misses, insertions and evictions, to the last one.
+//
+//     test_simulator MODEL PLUGIN FOLDER
+#include "exec/budget.h"
+#include "session.h"
+#include "trace/replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char *const budgets[] = {"6%", "25%", "7MiB", "100%"};
+
+struct run {
+    const char *model, *plugin;
+    struct guanaco_stats *stats; // shared with the child
+};
+
+static bool feed(struct session *session, int *position, int n, int seed) {
+    llama_token tokens[128];
+    for (int i = 0; i < n; i++) {
+        tokens[i] = (i * 131 + seed) % session->n_vocab;
+    }
+    bool good = session_decode(session, tokens, n, *position) == 0;
+    *position += n;
+    return good;
+}
+
+static bool generate(struct session *session, int *position, int n) {
+    for (int i = 0; i < n; i++) {
+        const float *logits = session_logits(session, 0);
+        llama_token best = 0;
+        for (int t = 1; t < session->n_vocab; t++) {
+            best = logits[t] > logits[best] ? t : best;
+        }
+        if (session_decode(session, &best, 1, (*position)++)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// A prompt of several batches, text, a prompt, text, and a batch of a few tokens, such as several users make.
+static int stream(void *context) {
+    const struct run *run = context;
+    struct session session;
+    struct session_options options = {.model = run->model, .plugin = run->plugin, .n_ubatch = 48};
+    if (session_open(&session, &options)) {
+        return 1;
+    }
+    int position = 0;
+    bool good = feed(&session, &position, 100, 17) && generate(&session, &position, 40) &&
+                feed(&session, &position, 90, 5) && generate(&session, &position, 40) &&
+                feed(&session, &position, 5, 11) && generate(&session, &position, 3);
+    *run->stats = session_stats(&session);
+    session_close(&session);
+    return !good;
+}
+
+// What the engine makes of --expert-cache.
+static uint64_t slot_budget(const struct gn_replay_events *events, const char *text) {
+    uint64_t all = gn_replay_all_bytes(events), largest = 0;
+    if (strchr(text, '%')) {
+        return (uint64_t)((double)all * atof(text) / 100);
+    }
+    for (uint32_t l = 0; l < events->n_layers; l++) {
+        uint64_t bytes = gn_trace_slot_bytes(&events->layers[l]);
+        largest = bytes > largest ? bytes : largest;
+    }
+    return gn_budget_split((uint64_t)atoi(text) << 20, largest, 8).slots;
+}
+
+static bool same(const char *name, uint64_t engine, uint64_t replay) {
+    if (engine != replay) {
+        fprintf(stderr, "%s: %llu in the engine, %llu in the replay\n", name, (unsigned long long)engine,
+                (unsigned long long)replay);
+    }
+    return engine == replay;
+}
+
+static bool compare(const struct gn_trace *trace, const struct gn_policy *policy, const char *budget,
+                    const struct guanaco_stats *stats) {
+    struct gn_replay_events events;
+    struct gn_replay_result result;
+    if (gn_replay_open(trace, &events)) {
+        fprintf(stderr, "the trace cannot be replayed\n");
+        return false;
+    }
+    bool good = gn_replay_policy(&events, policy, slot_budget(&events, budget), &result) == 0;
+    good = same("slots", stats->slots, result.slots) && good;
+    good = same("events", stats->events, result.totals.events) && good;
+    good = same("hits", stats->hits, result.totals.hits) && good;
+    good = same("misses", stats->misses, result.totals.misses) && good;
+    good = same("insertions", stats->inserts, result.totals.inserts) && good;
+    good = same("evictions", stats->evictions, result.totals.evictions) && good;
+    good = same("misses, as traced", stats->misses, result.prefill_misses + result.misses) && good;
+    gn_replay_close(&events);
+    return good;
+}
+
+// The file's own record of what hit, beside the counters.
+static bool check_rows(const struct gn_trace *trace, const struct guanaco_stats *stats) {
+    uint64_t bytes = 0;
+    bool decode = false;
+    uint32_t last_turn = 0;
+    for (size_t r = 0; r < trace->n_rows; r++) {
+        bytes += trace->rows[r].bytes;
+        decode |= trace->rows[r].decode;
+        last_turn = trace->rows[r].turn;
+    }
+    bool good = same("bytes of misses", stats->misses * trace->layers[0].expert_bytes, bytes);
+    return same("turns", 1, last_turn) && decode && good;
+}
+
+static bool try(const struct run *run, const struct gn_policy *policy, const char *budget, const char *path) {
+    setenv("GUANACO_POLICY", policy->name, 1);
+    setenv("GUANACO_EXPERT_CACHE", budget, 1);
+    struct gn_trace trace;
+    char why[512];
+    if (in_child(stream, (void *)run)) {
+        fprintf(stderr, "the run failed\n");
+        return false;
+    }
+    if (gn_trace_read(path, &trace, why, sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        return false;
+    }
+    bool good = compare(&trace, policy, budget, run->stats) & check_rows(&trace, run->stats);
+    gn_trace_close(&trace);
+    if (run->stats->hits == 0 || (run->stats->evictions == 0) != !strcmp(budget, "100%")) {
+        fprintf(stderr, "the run shows nothing: %llu hits, %llu evictions\n", (unsigned long long)run->stats->hits,
+                (unsigned long long)run->stats->evictions);
+        return false;
+    }
+    return good;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) {
+        fprintf(stderr, "usage: test_simulator MODEL PLUGIN FOLDER\n");
+        return 2;
+    }
+    struct run run = {.model = argv[1], .plugin = argv[2]};
+    run.stats = mmap(NULL, sizeof *run.stats, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/simulator-%d.csv", argv[3], getpid());
+    setenv("GUANACO_LOG", "error", 1);
+    setenv("GUANACO_TRACE", path, 1);
+    int failed = 0, n = 0;
+    for (int p = 0; gn_policies[p]; p++) {
+        for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++, n++) {
+            if (!try(&run, gn_policies[p], budgets[b], path)) {
+                fprintf(stderr, "with %s at %s\n", gn_policies[p]->name, budgets[b]);
+                failed++;
+            }
+        }
+    }
+    unlink(path);
+    fprintf(stderr, "%d of %d runs replayed exactly\n", n - failed, n);
+    return failed != 0;
+}
