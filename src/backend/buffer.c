@@ -380,12 +380,17 @@ static int begin_trace(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return gn_stream_trace(stream, knobs, &model);
 }
 
-int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    if (stream->started && !stream->broken) {
-        return 0;
+// Returns why not in stream->error.
+static int make_ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (stream->broken || stream->started) {
+        return stream->broken ? -EINVAL : 0;
     }
-    int failed = stream->broken ? -EINVAL : begin_trace(stream, knobs);
-    failed = failed ? failed : gn_stream_start(stream, knobs);
+    int failed = begin_trace(stream, knobs);
+    return failed ? failed : gn_stream_start(stream, knobs);
+}
+
+int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    int failed = make_ready(stream, knobs);
     if (failed) {
         gn_fail("%s", stream->error);
     }
@@ -398,7 +403,7 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) 
     for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
         struct gn_stream *stream = buffer->stream;
         pthread_mutex_lock(&stream->lock);
-        if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && gn_ready_stream(stream, knobs) == 0) {
+        if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && make_ready(stream, knobs) == 0) {
             gn_stream_describe(stream, text, size);
         } else if (stream->error[0]) {
             snprintf(text, size, "nothing is streamed: %s", stream->error);

@@ -174,6 +174,16 @@ for nonsense in x 0 -1 "" 99999999999; do
     expect "inspect --context '$nonsense'" 2 "context" "$guanaco" inspect --context "$nonsense"
 done
 
+# ---- traces
+expect "a trace that cannot be made" 1 "cannot write $tmp/none/t.csv" run --trace "$tmp/none/t.csv" -n 2 -p x
+works "a trace of a run" run --trace "$tmp/t.csv" -n 40 -p "It was"
+works "its replay" "$guanaco" simulate "$tmp/t.csv" --budget 25%
+says "its replay" out "expected-wait"
+if [ -w /dev/full ]; then
+    works "a trace on a full disk" run --trace /dev/full -n 2 -p x
+    says "a trace on a full disk" err "cannot write the trace /dev/full: No space left"
+fi
+
 # ---- environment
 for variable in RAM EXPERT_CACHE RESERVE IO IO_DEPTH DIRECT DENSE POLICY STAGING PREFILL_TOKENS LOG FAULT_AT FAULT_RESULT; do
     expect "GUANACO_$variable=nonsense" 2 "^guanaco: error: GUANACO_$variable: 'nonsense'" \
