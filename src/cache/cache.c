@@ -411,6 +411,22 @@ void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
     class->free_slot = slot;
 }
 
+uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry) {
+    return cache->slot_of[entry];
+}
+
+uint32_t gn_cache_classes(const struct gn_cache *cache) {
+    return cache->n_classes;
+}
+
+uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer) {
+    return cache->class_of_layer[layer];
+}
+
+uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class) {
+    return cache->classes[size_class].slot_bytes;
+}
+
 uint32_t gn_cache_slots(const struct gn_cache *cache) {
     return cache->n_slots;
 }

@@ -58,6 +58,14 @@ uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool evict);
 void gn_cache_drop(struct gn_cache *cache, uint32_t entry);
 void gn_cache_end(struct gn_cache *cache);
 
+// The slot of an expert, GN_NONE when it has none; changes and counts nothing.
+uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry);
+
+// Size classes, 0 … n_classes-1, the largest first: every slot, and every layer, belongs to one.
+uint32_t gn_cache_classes(const struct gn_cache *cache);
+uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer);
+uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class);
+
 // The shape that was cut from the budget, for whoever provides the memory: slots 0 … n_slots-1, each at `offset` in a
 // region of `bytes` bytes.
 uint32_t gn_cache_slots(const struct gn_cache *cache);

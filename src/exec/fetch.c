@@ -1,5 +1,6 @@
 #include "exec/fetch.h"
 
+#include "exec/ahead.h"
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -7,13 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Reading ahead begins when no more experts than this are still to arrive for the running event: the drive then has
+// little to do, and what it does is not held up.
+#define NEARLY_THERE 1
+
+// A prefill that uses at least this share of a layer's experts will use nearly all of the next layer's as well.
+#define NEARLY_ALL_PERCENT 80
+
+#define AHEAD_MOST 64 // experts that a prefill asks for ahead, whatever the number of spares
+
 // One expert of the event.
 struct item {
-    uint8_t *slot;
     uint32_t entry;
-    uint32_t staging;   // which staging slot it is in, or GN_NONE
-    uint16_t in_flight; // reads not yet complete
-    bool missed;        // came from disk in this event
+    uint32_t spare;        // which spare it is in, or GN_NONE
+    const uint8_t *memory; // its slot or spare; NULL while it waits for a spare
+    struct gn_load *load;  // while its reads are under way
+    bool missed;           // comes from disk in this event
+    bool kept;             // missed, and given a slot
+    bool fresh;            // kept, and its reads are still to be queued
 };
 
 struct gn_fetch {
@@ -21,21 +33,19 @@ struct gn_fetch {
     struct item *items; // [most experts of any layer]
     uint32_t *ready;    // items ready and not returned: a queue of [most experts]
     uint32_t ready_head, ready_tail;
-    uint32_t *waiting; // items that wait for a staging slot, in order
+    uint32_t *waiting; // items that wait for a spare, in order
     uint32_t waiting_head, waiting_tail;
-    uint32_t *free_staging; // stack
-    uint32_t n_free_staging;
-    struct gn_read *reads;  // of this event, in order of submission: [most experts x GN_MAX_SLICES]
-    uint8_t *slice_of_read; // which slice each is of
-    uint32_t n_reads, n_submitted;
-    uint32_t left; // items not returned yet
+    struct gn_load *loads; // the storage of all loads: items' and spares'
+    struct gn_load **own;  // [most experts] the load that item i may use
+    uint32_t loading;      // items whose reads are not complete
+    uint32_t left;         // items not returned yet
     bool any_missed, checked;
     int error;
     struct gn_cache_totals before;
 };
 
 int gn_fetch_open(struct gn_stream *stream) {
-    uint32_t most = 1;
+    uint32_t most = 1, n_spares = stream->spares.n;
     for (uint32_t l = 0; l < stream->map.n_layers; l++) {
         uint32_t n = stream->map.layers[l]->n_experts;
         most = n > most ? n : most;
@@ -48,15 +58,16 @@ int gn_fetch_open(struct gn_stream *stream) {
     fetch->items = calloc(most, sizeof *fetch->items);
     fetch->ready = calloc(most, sizeof *fetch->ready);
     fetch->waiting = calloc(most, sizeof *fetch->waiting);
-    fetch->free_staging = calloc(stream->n_staging, sizeof *fetch->free_staging);
-    fetch->reads = calloc((size_t)most * GN_MAX_SLICES, sizeof *fetch->reads);
-    fetch->slice_of_read = calloc((size_t)most * GN_MAX_SLICES, sizeof *fetch->slice_of_read);
-    if (!fetch->reads || !fetch->slice_of_read || !fetch->items || !fetch->ready || !fetch->waiting ||
-        !fetch->free_staging) {
+    fetch->loads = calloc((size_t)most + n_spares, sizeof *fetch->loads);
+    fetch->own = calloc(most, sizeof(struct gn_load *));
+    if (!fetch->items || !fetch->ready || !fetch->waiting || !fetch->loads || !fetch->own) {
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < stream->n_staging; i++) {
-        fetch->free_staging[fetch->n_free_staging++] = i;
+    for (uint32_t i = 0; i < most; i++) {
+        fetch->own[i] = &fetch->loads[i];
+    }
+    for (uint32_t i = 0; i < n_spares; i++) {
+        stream->spares.spare[i].load = &fetch->loads[most + i];
     }
     return 0;
 }
@@ -66,52 +77,70 @@ void gn_fetch_close(struct gn_stream *stream) {
         free(stream->fetch->items);
         free(stream->fetch->ready);
         free(stream->fetch->waiting);
-        free(stream->fetch->free_staging);
-        free(stream->fetch->reads);
-        free(stream->fetch->slice_of_read);
+        free(stream->fetch->loads);
+        free(stream->fetch->own);
         free(stream->fetch);
         stream->fetch = NULL;
     }
 }
 
-// Appends the reads of an item's slices to the event: those of `wanted` for which `last` is as given.
-static void add_reads(struct gn_fetch *fetch, uint32_t index, uint32_t wanted, bool last) {
-    const struct gn_layer *layer = fetch->request.layer;
-    struct item *item = &fetch->items[index];
-    for (uint32_t s = 0; s < layer->n_slices; s++) {
-        if ((wanted & 1u << s) && layer->slices[s].last == last) {
-            fetch->slice_of_read[fetch->n_reads] = (uint8_t)s;
-            struct gn_read *read = &fetch->reads[fetch->n_reads++];
-            *read = gn_slice_read(&layer->slices[s], fetch->request.experts[index], item->slot);
-            read->owner = item;
-            item->in_flight++;
+// ------------------------------------------------------------------------------------------------- beginning
+
+static void push_ready(struct gn_fetch *fetch, uint32_t i) {
+    fetch->ready[fetch->ready_tail++] = i;
+}
+
+// The item's reads are described; they are not queued yet.
+static void expect(struct gn_fetch *fetch, uint32_t i, struct gn_load *load, uint8_t *memory, uint32_t slices) {
+    struct item *item = &fetch->items[i];
+    gn_load_prepare(load, fetch->request.layer, fetch->request.experts[i], memory, slices);
+    load->item = i;
+    item->load = load;
+    item->memory = memory;
+    fetch->loading++;
+}
+
+// Gives waiting items the spares that are free.
+static void fill_spares(struct gn_stream *stream) {
+    struct gn_fetch *fetch = stream->fetch;
+    uint32_t size_class = gn_cache_class_of_layer(stream->cache, fetch->request.layer->index);
+    while (fetch->waiting_head < fetch->waiting_tail) {
+        uint32_t found = gn_spares_find(&stream->spares, size_class, true);
+        if (found == GN_NONE) {
+            break;
         }
+        uint32_t i = fetch->waiting[fetch->waiting_head++];
+        struct gn_spare *spare = &stream->spares.spare[found];
+        spare->use = GN_SPARE_STAGED;
+        fetch->items[i].spare = found;
+        expect(fetch, i, spare->load, spare->memory, fetch->request.slices);
+        gn_load_queue(spare->load, stream->reader, false);
+        gn_load_queue(spare->load, stream->reader, true);
     }
+    gn_reader_start(stream->reader);
 }
 
-// Submits all reads added since the last time, at once.
-static void submit_added(struct gn_stream *stream) {
+// An expert that was read ahead, or is on its way, is the item's from now on.
+static void claim(struct gn_stream *stream, uint32_t i) {
     struct gn_fetch *fetch = stream->fetch;
-    gn_reader_submit(stream->reader, fetch->reads + fetch->n_submitted, fetch->n_reads - fetch->n_submitted);
-    fetch->n_submitted = fetch->n_reads;
-}
-
-static uint8_t *staging_slot(const struct gn_stream *stream, uint32_t i) {
-    return stream->memory + stream->staging_at + i * stream->staging_slot_bytes;
-}
-
-// Gives waiting items the staging slots that are free.
-static void fill_staging(struct gn_stream *stream) {
-    struct gn_fetch *fetch = stream->fetch;
-    while (fetch->n_free_staging > 0 && fetch->waiting_head < fetch->waiting_tail) {
-        uint32_t index = fetch->waiting[fetch->waiting_head++];
-        struct item *item = &fetch->items[index];
-        item->staging = fetch->free_staging[--fetch->n_free_staging];
-        item->slot = staging_slot(stream, item->staging);
-        add_reads(fetch, index, fetch->request.slices, false);
-        add_reads(fetch, index, fetch->request.slices, true);
+    struct item *item = &fetch->items[i];
+    uint32_t found = gn_spares_find_ahead(&stream->spares, item->entry);
+    if (found == GN_NONE || stream->spares.spare[found].load->error) {
+        return; // what could not be read ahead is read again
     }
-    submit_added(stream);
+    struct gn_spare *spare = &stream->spares.spare[found];
+    spare->use = GN_SPARE_STAGED;
+    stream->spares.ahead--;
+    item->spare = found;
+    item->memory = spare->memory;
+    item->load = spare->load;
+    item->load->item = i;
+    gn_count(prefetch_useful, 1);
+    if (item->load->in_flight > 0) {
+        fetch->loading++;
+    } else {
+        push_ready(fetch, i);
+    }
 }
 
 // Looks up every expert of the event before anything is inserted or evicted.
@@ -119,19 +148,33 @@ static void look_up(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     for (uint32_t i = 0; i < fetch->request.n; i++) {
         struct item *item = &fetch->items[i];
-        *item = (struct item){.staging = GN_NONE};
+        *item = (struct item){.spare = GN_NONE};
         item->entry = gn_cache_entry(stream->cache, fetch->request.layer->index, fetch->request.experts[i]);
         uint32_t slot = gn_cache_lookup(stream->cache, item->entry);
         item->missed = slot == GN_NONE;
         if (!item->missed) {
-            item->slot = stream->memory + gn_cache_slot_offset(stream->cache, slot);
-            fetch->ready[fetch->ready_tail++] = i;
+            item->memory = stream->slot_memory[slot];
+            push_ready(fetch, i);
         }
         fetch->any_missed |= item->missed;
     }
 }
 
-// Gives every miss a slot of the cache, or a place in the queue for staging.
+// The spare that item i is in becomes the slot, and the slot's memory the spare: no byte moves. Reads may be in flight.
+static void exchange(struct gn_stream *stream, uint32_t i, uint32_t slot) {
+    struct gn_fetch *fetch = stream->fetch;
+    struct item *item = &fetch->items[i];
+    struct gn_spare *spare = &stream->spares.spare[item->spare];
+    uint8_t *memory = stream->slot_memory[slot];
+    stream->slot_memory[slot] = spare->memory;
+    spare->memory = memory;
+    spare->load = fetch->own[i];
+    fetch->own[i] = item->load;
+    spare->use = GN_SPARE_FREE;
+    item->spare = GN_NONE;
+}
+
+// Gives every miss a slot of the cache, or a place in the queue for a spare.
 static void place_misses(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     for (uint32_t i = 0; i < fetch->request.n; i++) {
@@ -140,27 +183,40 @@ static void place_misses(struct gn_stream *stream) {
             continue;
         }
         uint32_t slot = gn_cache_insert(stream->cache, item->entry, !fetch->request.prefill);
-        if (slot == GN_NONE) {
+        item->kept = slot != GN_NONE;
+        item->fresh = item->kept && item->spare == GN_NONE;
+        if (item->kept && !item->fresh) {
+            exchange(stream, i, slot);
+        } else if (item->fresh) {
+            expect(fetch, i, fetch->own[i], stream->slot_memory[slot], ~0u);
+        } else if (item->spare == GN_NONE) {
             fetch->waiting[fetch->waiting_tail++] = i;
-        } else {
-            item->slot = stream->memory + gn_cache_slot_offset(stream->cache, slot);
         }
     }
 }
 
-// Adds the reads of all misses that have a slot. Decode wants gate and up of all experts before any down; prefill
-// computes expert after expert, in file order.
-static void add_cached(struct gn_fetch *fetch) {
+// Queues the reads of the misses that were given a slot. Decode wants gate and up of all experts before any down;
+// prefill computes expert after expert, in file order.
+static void queue_kept(struct gn_stream *stream) {
+    const struct gn_fetch *fetch = stream->fetch;
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < fetch->request.n; i++) {
-            struct item *item = &fetch->items[i];
-            if (!item->missed || !item->slot || (fetch->request.prefill && pass == 1)) {
+            if (!fetch->items[i].fresh || (fetch->request.prefill && pass == 1)) {
                 continue;
             }
-            add_reads(fetch, i, ~0u, pass == 1);
+            gn_load_queue(fetch->items[i].load, stream->reader, pass == 1);
             if (fetch->request.prefill) {
-                add_reads(fetch, i, ~0u, true);
+                gn_load_queue(fetch->items[i].load, stream->reader, true);
             }
+        }
+    }
+    gn_reader_start(stream->reader);
+}
+
+static void claim_ahead(struct gn_stream *stream) {
+    for (uint32_t i = 0; i < stream->fetch->request.n && stream->spares.ahead > 0; i++) {
+        if (stream->fetch->items[i].missed) {
+            claim(stream, i);
         }
     }
 }
@@ -171,53 +227,63 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     fetch->ready_head = fetch->ready_tail = 0;
     fetch->waiting_head = fetch->waiting_tail = 0;
     fetch->left = request->n;
+    fetch->loading = 0;
     fetch->any_missed = fetch->checked = false;
     fetch->error = 0;
-    fetch->n_reads = fetch->n_submitted = 0;
     fetch->before = gn_cache_totals(stream->cache);
     uint64_t start = gn_now_ns();
     gn_cache_begin(stream->cache);
     look_up(stream);
+    claim_ahead(stream);
+    gn_ahead_dismiss(stream, request->layer);
     if (fetch->any_missed) {
         place_misses(stream);
     }
     gn_count(manage_ns, gn_now_ns() - start);
     if (fetch->any_missed) {
-        add_cached(fetch);
-        submit_added(stream);
-        fill_staging(stream);
+        queue_kept(stream);
+        if (fetch->waiting_tail > 0) {
+            gn_ahead_dismiss(stream, NULL); // they may be needed now
+        }
+        fill_spares(stream);
     }
 }
 
-static void explain(struct gn_stream *stream, const struct item *item, const struct gn_read *read) {
-    const struct gn_fetch *fetch = stream->fetch;
-    uint32_t s = fetch->slice_of_read[read - fetch->reads];
-    const char *reason = read->result == -ENODATA ? "the file ends before it" : strerror(-read->result);
-    snprintf(stream->error, sizeof stream->error, "cannot read expert %u of %s: %s, offset %llu, %u bytes: %s",
-             fetch->request.experts[item - fetch->items], fetch->request.layer->slices[s].tensor,
-             gn_file_path(read->file), (unsigned long long)read->offset, read->need, reason);
-}
+// ------------------------------------------------------------------------------------------------- arriving
 
 // Takes one completed read in.
-static void complete(struct gn_stream *stream, struct gn_read *read) {
+static void complete(struct gn_stream *stream, const struct gn_read *read) {
     struct gn_fetch *fetch = stream->fetch;
-    struct item *item = read->owner;
-    item->in_flight--;
+    struct gn_load *load = read->owner;
+    load->in_flight--;
     if (read->result < 0) {
-        if (!fetch->error) {
+        load->error = load->error ? load->error : read->result;
+        if (load->item != GN_NO_ITEM && !fetch->error) {
             fetch->error = read->result;
-            explain(stream, item, read);
+            gn_load_explain(load, read, stream->error, sizeof stream->error);
         }
+    } else {
+        gn_count(reads, 1);
+        gn_count(read_bytes, read->length);
+    }
+    if (load->in_flight > 0) {
         return;
     }
-    gn_count(reads, 1);
-    gn_count(read_bytes, read->length);
-    if (item->in_flight == 0) {
-        fetch->ready[fetch->ready_tail++] = (uint32_t)(item - fetch->items);
+    if (load->item != GN_NO_ITEM) {
+        fetch->loading--;
+        if (!load->error) {
+            push_ready(fetch, load->item);
+        }
+    } else if (gn_spares_ended(&stream->spares, load) && !fetch->error) {
+        fill_spares(stream);
     }
 }
 
-// Collects completions: all that are there, and at least one if nothing is ready.
+static bool in_progress(const struct gn_fetch *fetch) {
+    return fetch->loading > 0 || fetch->waiting_head < fetch->waiting_tail;
+}
+
+// Collects completions: all that are there, and at least one expert if none is ready.
 static void collect(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     struct gn_read *read;
@@ -225,7 +291,7 @@ static void collect(struct gn_stream *stream) {
         complete(stream, read);
     }
     uint64_t start = 0;
-    while (fetch->ready_head == fetch->ready_tail && !fetch->error) {
+    while (fetch->ready_head == fetch->ready_tail && in_progress(fetch) && !fetch->error) {
         start = start ? start : gn_now_ns();
         read = gn_reader_reap(stream->reader, true);
         if (!read) {
@@ -238,19 +304,20 @@ static void collect(struct gn_stream *stream) {
     }
 }
 
+// Waits until no read of the event is in flight; those for events to come go on.
 static void drain(struct gn_stream *stream) {
+    struct gn_fetch *fetch = stream->fetch;
+    fetch->waiting_head = fetch->waiting_tail; // nothing more is started
     struct gn_read *read;
-    while ((read = gn_reader_reap(stream->reader, true))) {
-        struct item *item = read->owner;
-        item->in_flight--;
+    while (fetch->loading > 0 && (read = gn_reader_reap(stream->reader, true))) {
+        complete(stream, read);
     }
 }
 
 // Makes sure that no file changed under the reads of this event, once they are all complete.
 static void check_files(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
-    if (!fetch->any_missed || fetch->checked || gn_reader_in_flight(stream->reader) ||
-        fetch->waiting_head < fetch->waiting_tail) {
+    if (!fetch->any_missed || fetch->checked || in_progress(fetch)) {
         return;
     }
     fetch->checked = true;
@@ -267,6 +334,10 @@ static void check_files(struct gn_stream *stream) {
     }
 }
 
+static bool nearly_there(const struct gn_fetch *fetch) {
+    return fetch->loading <= NEARLY_THERE && fetch->waiting_head == fetch->waiting_tail && !fetch->error;
+}
+
 int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
     struct gn_fetch *fetch = stream->fetch;
     if (fetch->left == 0) {
@@ -280,6 +351,9 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
         drain(stream);
         return fetch->error;
     }
+    if (nearly_there(fetch)) {
+        gn_ahead_start(stream);
+    }
     const struct gn_layer *layer = fetch->request.layer;
     uint32_t n = 0;
     while (n < capacity && fetch->ready_head < fetch->ready_tail) {
@@ -287,7 +361,7 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
         ready[n].index = index;
         for (uint32_t s = 0; s < layer->n_slices; s++) {
             ready[n].slice[s] =
-                gn_slice_data(&layer->slices[s], fetch->request.experts[index], fetch->items[index].slot);
+                gn_slice_data(&layer->slices[s], fetch->request.experts[index], fetch->items[index].memory);
         }
         n++;
     }
@@ -300,17 +374,39 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
     return (int)n;
 }
 
+// ------------------------------------------------------------------------------------------------- ending
+
+static void give_back_spare(struct gn_stream *stream, struct item *item) {
+    if (item->spare != GN_NONE) {
+        stream->spares.spare[item->spare].use = GN_SPARE_FREE;
+        item->spare = GN_NONE;
+        gn_count(staged, 1);
+    }
+}
+
 void gn_fetch_release(struct gn_stream *stream, const struct gn_ready *ready, uint32_t n) {
-    struct gn_fetch *fetch = stream->fetch;
     for (uint32_t i = 0; i < n; i++) {
-        struct item *item = &fetch->items[ready[i].index];
-        if (item->staging != GN_NONE) {
-            fetch->free_staging[fetch->n_free_staging++] = item->staging;
-            item->staging = GN_NONE;
-            gn_count(staged, 1);
+        give_back_spare(stream, &stream->fetch->items[ready[i].index]);
+    }
+    fill_spares(stream);
+}
+
+// A prefill that uses nearly all experts will do so in the next layer: its first experts are read while others compute.
+static void plan_next_layer(struct gn_stream *stream) {
+    const struct gn_fetch *fetch = stream->fetch;
+    const struct gn_layer *layer = fetch->request.layer;
+    if (!fetch->request.prefill || layer->index + 1 == stream->map.n_layers ||
+        fetch->request.n * 100 < layer->n_experts * NEARLY_ALL_PERCENT) {
+        return;
+    }
+    const struct gn_layer *next = stream->map.layers[layer->index + 1];
+    uint32_t experts[AHEAD_MOST], n = 0;
+    for (uint32_t e = 0; e < next->n_experts && n < AHEAD_MOST; e++) {
+        if (gn_cache_peek(stream->cache, gn_cache_entry(stream->cache, next->index, e)) == GN_NONE) {
+            experts[n++] = e;
         }
     }
-    fill_staging(stream);
+    gn_ahead_plan(stream, next, experts, n);
 }
 
 static void count_event(const struct gn_stream *stream) {
@@ -329,16 +425,18 @@ static void count_event(const struct gn_stream *stream) {
 void gn_fetch_end(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     drain(stream);
+    bool cut_short = fetch->error || fetch->left > 0;
     for (uint32_t i = 0; i < fetch->request.n; i++) {
-        struct item *item = &fetch->items[i];
-        if (item->staging != GN_NONE) {
-            fetch->free_staging[fetch->n_free_staging++] = item->staging;
-        }
+        give_back_spare(stream, &fetch->items[i]);
         // An event that was cut short leaves nothing behind that it had not finished.
-        if (item->missed && item->slot && (fetch->error || fetch->left > 0)) {
-            gn_cache_drop(stream->cache, item->entry);
+        if (fetch->items[i].kept && cut_short) {
+            gn_cache_drop(stream->cache, fetch->items[i].entry);
         }
     }
     gn_cache_end(stream->cache);
     count_event(stream);
+    if (!cut_short) {
+        plan_next_layer(stream);
+        gn_ahead_start(stream);
+    }
 }

@@ -1,11 +1,11 @@
 // Brings the experts of one event into memory: hits from their slots, misses from disk, into a slot of the cache or,
-// when the cache has none to give, through a small ring of staging slots. All misses of an event are under way at once,
+// when the cache has none to give, through a spare slot. All misses of an event are under way at once,
 // as far as slots go. Knows nothing of ggml.
 //
 //     gn_fetch_begin(stream, &request);
 //     while ((n = gn_fetch_next(stream, ready, capacity)) > 0) {
 //         …compute with these experts…
-//         gn_fetch_release(stream, ready, n);   // staging slots are read into again
+//         gn_fetch_release(stream, ready, n);   // spares are read into again
 //     }
 //     gn_fetch_end(stream);                     // always, also after an error
 //
@@ -19,7 +19,7 @@ struct gn_fetch_request {
     const uint32_t *experts; // [n] distinct, ascending, each below layer->n_experts
     uint32_t n;
     uint32_t
-        slices;   // bit s: slice s will be used. Experts that only pass through staging are read no further than that.
+        slices;   // bit s: slice s will be used. Experts that only pass through a spare are read no further than that.
     bool prefill; // take free slots, but evict nothing
 };
 

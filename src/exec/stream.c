@@ -26,8 +26,13 @@ static void stop(struct gn_stream *stream) {
     gn_reader_close(stream->reader);
     stream->reader = NULL;
     gn_fetch_close(stream);
+    gn_spares_close(&stream->spares);
     gn_cache_close(stream->cache);
     stream->cache = NULL;
+    free(stream->slot_memory);
+    stream->slot_memory = NULL;
+    free(stream->ahead.experts);
+    stream->ahead = (struct gn_ahead){0};
     if (stream->region) {
         munmap(stream->region, stream->memory_bytes + HUGE_PAGE);
         stream->region = NULL;
@@ -44,7 +49,7 @@ void gn_stream_close(struct gn_stream *stream) {
         atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
         atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
         atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_bytes(stream->cache));
-        atomic_fetch_sub(&gn_stats.staging_bytes, stream->n_staging * stream->staging_slot_bytes);
+        atomic_fetch_sub(&gn_stats.staging_bytes, stream->spares.bytes);
     }
     stop(stream);
     gn_tracer_close(stream->tracer);
@@ -86,12 +91,27 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
     return failed;
 }
 
-// One region for slots and staging. Only what is used is ever touched; huge pages make the first touch cheap.
-static int take_memory(struct gn_stream *stream, uint32_t n_staging) {
-    stream->n_staging = n_staging;
-    stream->staging_slot_bytes = gn_expert_map_largest_slot(&stream->map);
-    stream->staging_at = gn_cache_bytes(stream->cache);
-    stream->memory_bytes = stream->staging_at + n_staging * stream->staging_slot_bytes;
+// Tells every slot and spare where in the region it lies.
+static void place_slots(struct gn_stream *stream) {
+    for (uint32_t slot = 0; slot < gn_cache_slots(stream->cache); slot++) {
+        stream->slot_memory[slot] = stream->memory + gn_cache_slot_offset(stream->cache, slot);
+    }
+    uint8_t *at = stream->memory + gn_cache_bytes(stream->cache);
+    for (uint32_t i = 0; i < stream->spares.n; i++) {
+        stream->spares.spare[i].memory = at;
+        at += gn_cache_class_slot_bytes(stream->cache, stream->spares.spare[i].size_class);
+    }
+}
+
+// One region for slots and spares. Only what is used is ever touched; huge pages make the first touch cheap.
+static int take_memory(struct gn_stream *stream, uint32_t n_spares) {
+    int failed = gn_spares_open(&stream->spares, stream->cache, n_spares);
+    stream->slot_memory = malloc((gn_cache_slots(stream->cache) + 1) * sizeof *stream->slot_memory);
+    stream->ahead.experts = calloc(n_spares, sizeof *stream->ahead.experts);
+    if (failed || !stream->slot_memory || !stream->ahead.experts) {
+        return -ENOMEM;
+    }
+    stream->memory_bytes = gn_cache_bytes(stream->cache) + stream->spares.bytes;
     void *memory = mmap(NULL, stream->memory_bytes + HUGE_PAGE, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -102,6 +122,7 @@ static int take_memory(struct gn_stream *stream, uint32_t n_staging) {
     if (stream->memory_bytes >= 8 * HUGE_PAGE && madvise(stream->memory, stream->memory_bytes, MADV_HUGEPAGE)) {
         gn_debug("no huge pages for the expert slots: %s", strerror(errno));
     }
+    place_slots(stream);
     return 0;
 }
 
@@ -166,7 +187,7 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     gn_count(expert_bytes, stream->map.bytes);
     gn_count(slots, gn_cache_slots(stream->cache));
     gn_count(slot_bytes, gn_cache_bytes(stream->cache));
-    gn_count(staging_bytes, stream->n_staging * stream->staging_slot_bytes);
+    gn_count(staging_bytes, stream->spares.bytes);
     return 0;
 }
 
@@ -217,9 +238,9 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
     snprintf(text, size,
-             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u staging, %s, %s, %s, dense %s",
+             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s",
              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
-             experts ? 100.0 * slots / (double)experts : 0, stream->n_staging, gn_reader_name(stream->reader),
+             experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
              direct == stream->map.n_files ? "O_DIRECT"
              : direct                      ? "O_DIRECT for some files"
                                            : "buffered",

@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "config/knobs.h"
+#include "exec/spare.h"
 #include "exec/tracer.h"
 #include "io/reader.h"
 #include "model/expert_map.h"
@@ -14,6 +15,13 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+// Experts of one layer that are to be read ahead, best first; see ahead.h.
+struct gn_ahead {
+    const struct gn_layer *layer;
+    uint32_t *experts; // [spares]
+    uint32_t n, next;  // planned, and how far they have been started
+};
 
 struct gn_stream {
     pthread_mutex_t lock;
@@ -26,10 +34,11 @@ struct gn_stream {
     const char *policy;
     struct gn_reader *reader;
     void *region;    // what was mapped
-    uint8_t *memory; // slots, then staging: the part of the region that begins at a huge page
+    uint8_t *memory; // slots, then spares: the part of the region that begins at a huge page
     uint64_t memory_bytes;
-    uint64_t staging_at, staging_slot_bytes;
-    uint32_t n_staging;
+    uint8_t **slot_memory; // [slots] where each slot is now: slots and spares exchange their memory
+    struct gn_spares spares;
+    struct gn_ahead ahead;
 
     uint64_t dense_bytes;     // of this model, held beside the experts
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known

@@ -86,13 +86,16 @@ size_t gn_reader_in_flight(const struct gn_reader *reader) {
     return reader->in_flight;
 }
 
+size_t gn_reader_room(const struct gn_reader *reader) {
+    return reader->in_flight < reader->depth ? reader->depth - reader->in_flight : 0;
+}
+
 struct gn_reader_totals gn_reader_totals(const struct gn_reader *reader) {
     return reader->totals;
 }
 
-// Gives the engine as many waiting reads as fit, in one go.
-static void start(struct gn_reader *reader) {
-    struct gn_read_list batch = {0};
+void gn_reader_start(struct gn_reader *reader) {
+    struct gn_read_list batch = {0}; // as many as fit, in one go
     while (reader->started < reader->depth && reader->waiting.first) {
         gn_read_push(&batch, gn_read_pop(&reader->waiting));
         reader->started++;
@@ -102,20 +105,23 @@ static void start(struct gn_reader *reader) {
     }
 }
 
+void gn_reader_queue(struct gn_reader *reader, struct gn_read *read) {
+    assert(read->offset % GN_BLOCK == 0 && read->length % GN_BLOCK == 0 && (uintptr_t)read->to % GN_BLOCK == 0);
+    assert(read->need <= read->length);
+    read->result = 0;
+    read->done = 0;
+    if (++reader->submitted == reader->fail_at) {
+        reader->to_fail = read;
+    }
+    gn_read_push(&reader->waiting, read);
+    reader->in_flight++;
+}
+
 void gn_reader_submit(struct gn_reader *reader, struct gn_read *reads, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        struct gn_read *read = &reads[i];
-        assert(read->offset % GN_BLOCK == 0 && read->length % GN_BLOCK == 0 && (uintptr_t)read->to % GN_BLOCK == 0);
-        assert(read->need <= read->length);
-        read->result = 0;
-        read->done = 0;
-        if (++reader->submitted == reader->fail_at) {
-            reader->to_fail = read;
-        }
-        gn_read_push(&reader->waiting, read);
+        gn_reader_queue(reader, &reads[i]);
     }
-    reader->in_flight += n;
-    start(reader);
+    gn_reader_start(reader);
 }
 
 // Makes a read that went well look as if it had failed.
@@ -175,7 +181,7 @@ static void collect(struct gn_reader *reader, bool wait) {
         reader->started--;
         settle(reader, read);
     }
-    start(reader);
+    gn_reader_start(reader);
 }
 
 struct gn_read *gn_reader_reap(struct gn_reader *reader, bool wait) {

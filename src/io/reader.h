@@ -95,10 +95,17 @@ const char *gn_reader_name(const struct gn_reader *reader); // "io_uring", "thre
 // completions.
 void gn_reader_submit(struct gn_reader *reader, struct gn_read *reads, size_t n);
 
+// The same in two steps, for reads that lie apart: queues one, and starts what is queued.
+void gn_reader_queue(struct gn_reader *reader, struct gn_read *read);
+void gn_reader_start(struct gn_reader *reader);
+
 // Returns one completed read, or NULL when none is in flight. When none is complete yet: waits if `wait`, else NULL.
 struct gn_read *gn_reader_reap(struct gn_reader *reader, bool wait);
 
 size_t gn_reader_in_flight(const struct gn_reader *reader); // submitted and not reaped
+
+// How many more reads can be submitted that need not wait for others to complete.
+size_t gn_reader_room(const struct gn_reader *reader);
 
 // Since opening.
 struct gn_reader_totals {

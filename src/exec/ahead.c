@@ -1,0 +1,47 @@
+#include "exec/ahead.h"
+
+#include "stats/stats.h"
+
+void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n) {
+    struct gn_ahead *ahead = &stream->ahead;
+    ahead->layer = layer;
+    ahead->n = ahead->next = 0;
+    for (uint32_t i = 0; i < n && ahead->n < stream->spares.n; i++) {
+        uint32_t entry = gn_cache_entry(stream->cache, layer->index, experts[i]);
+        if (gn_cache_peek(stream->cache, entry) == GN_NONE && gn_spares_find_ahead(&stream->spares, entry) == GN_NONE) {
+            ahead->experts[ahead->n++] = experts[i];
+        }
+    }
+}
+
+void gn_ahead_start(struct gn_stream *stream) {
+    struct gn_ahead *ahead = &stream->ahead;
+    bool started = false;
+    while (ahead->next < ahead->n && gn_reader_room(stream->reader) >= ahead->layer->n_slices) {
+        uint32_t size_class = gn_cache_class_of_layer(stream->cache, ahead->layer->index);
+        uint32_t found = gn_spares_find(&stream->spares, size_class, false);
+        if (found == GN_NONE) {
+            break;
+        }
+        struct gn_spare *spare = &stream->spares.spare[found];
+        uint32_t expert = ahead->experts[ahead->next++];
+        spare->use = GN_SPARE_AHEAD;
+        spare->entry = gn_cache_entry(stream->cache, ahead->layer->index, expert);
+        stream->spares.ahead++;
+        gn_load_prepare(spare->load, ahead->layer, expert, spare->memory, ~0u);
+        gn_load_queue(spare->load, stream->reader, false);
+        gn_load_queue(spare->load, stream->reader, true);
+        started = true;
+    }
+    if (started) {
+        gn_reader_start(stream->reader);
+    }
+}
+
+void gn_ahead_dismiss(struct gn_stream *stream, const struct gn_layer *layer) {
+    struct gn_ahead *ahead = &stream->ahead;
+    if (!layer || ahead->layer == layer) {
+        ahead->n = ahead->next = 0;
+    }
+    gn_count(prefetch_wasted, gn_spares_dismiss(&stream->spares, layer));
+}

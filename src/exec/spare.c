@@ -1,0 +1,73 @@
+#include "exec/spare.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int gn_spares_open(struct gn_spares *spares, const struct gn_cache *cache, uint32_t n) {
+    uint32_t n_classes = gn_cache_classes(cache), each = n / n_classes;
+    *spares = (struct gn_spares){.spare = calloc(n, sizeof *spares->spare), .n = n};
+    if (!spares->spare) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t size_class = each < 2 || i / each >= n_classes ? 0 : i / each;
+        spares->spare[i].size_class = size_class;
+        spares->bytes += gn_cache_class_slot_bytes(cache, size_class);
+    }
+    return 0;
+}
+
+void gn_spares_close(struct gn_spares *spares) {
+    free(spares->spare);
+    *spares = (struct gn_spares){0};
+}
+
+uint32_t gn_spares_find(const struct gn_spares *spares, uint32_t size_class, bool larger) {
+    uint32_t best = GN_NONE;
+    for (uint32_t i = 0; i < spares->n; i++) {
+        const struct gn_spare *spare = &spares->spare[i];
+        if (spare->use != GN_SPARE_FREE || spare->size_class > size_class) {
+            continue;
+        }
+        if (spare->size_class == size_class) {
+            return i;
+        }
+        if (larger && (best == GN_NONE || spare->size_class > spares->spare[best].size_class)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+uint32_t gn_spares_find_ahead(const struct gn_spares *spares, uint32_t entry) {
+    for (uint32_t i = 0; spares->ahead > 0 && i < spares->n; i++) {
+        if (spares->spare[i].use == GN_SPARE_AHEAD && spares->spare[i].entry == entry) {
+            return i;
+        }
+    }
+    return GN_NONE;
+}
+
+uint32_t gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *layer) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; spares->ahead > 0 && i < spares->n; i++) {
+        struct gn_spare *spare = &spares->spare[i];
+        if (spare->use == GN_SPARE_AHEAD && (!layer || spare->load->layer == layer)) {
+            spare->use = spare->load->in_flight ? GN_SPARE_DOOMED : GN_SPARE_FREE;
+            spares->ahead--;
+            n++;
+        }
+    }
+    return n;
+}
+
+bool gn_spares_ended(struct gn_spares *spares, const struct gn_load *load) {
+    for (uint32_t i = 0; i < spares->n; i++) {
+        struct gn_spare *spare = &spares->spare[i];
+        if (spare->load == load && spare->use == GN_SPARE_DOOMED) {
+            spare->use = GN_SPARE_FREE;
+            return true;
+        }
+    }
+    return false;
+}
