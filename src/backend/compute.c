@@ -6,6 +6,7 @@
 // between products one operation over the rows of the whole group; the results are scattered to where ggml expects
 // them. With that, decode and prefill are the same code, a layer needs no more memory than one expert and its rows, and
 // the results have stock's bits: the same kernels see the same rows.
+#include "backend/lookahead.h"
 #include "backend/moe_run.h"
 
 #include "config/log.h"
@@ -34,6 +35,8 @@ struct gn_compute {
     struct gn_scratch scratch;
     uint32_t layer; // of the last event
     bool prefill;   // the batch that runs is a prompt
+    struct gn_lookahead *lookahead; // of the stream computed last; NULL before, or without prefetching
+    const struct gn_stream *looked_at;
 };
 
 static _Atomic(struct ggml_threadpool *) shared_pool;
@@ -87,6 +90,7 @@ void gn_compute_close(struct gn_compute *compute) {
         free_own_pool(compute);
         ggml_backend_free(compute->cpu);
         gn_scratch_free(&compute->scratch);
+        gn_lookahead_close(compute->lookahead);
         free(compute);
     }
 }
@@ -211,6 +215,22 @@ static void trace_event(const struct gn_moe_run *run, const struct gn_stream *st
     gn_tracer_add(stream->tracer, stream->cache, &routing);
 }
 
+// Has the next layer's experts read ahead, as far as they can be guessed.
+static void look_ahead(struct gn_compute *compute, struct gn_stream *stream) {
+    if (compute->knobs->value[GN_PREFETCH] == GN_PREFETCH_OFF) {
+        return;
+    }
+    if (compute->looked_at != stream) {
+        gn_lookahead_close(compute->lookahead);
+        compute->lookahead = gn_lookahead_open(stream);
+        compute->looked_at = stream;
+    }
+    if (compute->lookahead) {
+        gn_lookahead_learn(compute->lookahead, &compute->run, gn_fetch_misses(stream));
+        gn_lookahead_plan(compute->lookahead, &compute->run, &compute->scratch);
+    }
+}
+
 static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *stream) {
     struct gn_moe_run *run = &compute->run;
     bool warm_up = run->n_used >= run->layer->n_experts; // llama.cpp's warm-up uses every expert once
@@ -228,6 +248,9 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
     enum ggml_status status = GGML_STATUS_SUCCESS;
     trace_event(run, stream, request.prefill);
     gn_fetch_begin(stream, &request);
+    if (!request.prefill) {
+        look_ahead(compute, stream);
+    }
     while (status == GGML_STATUS_SUCCESS) {
         int n = gn_fetch_next(stream, ready, READY_AT_ONCE);
         if (n == 0) {

@@ -12,6 +12,7 @@ enum gn_scratch_part {
     GN_SCRATCH_SORT,   // rows sorted by expert
     GN_SCRATCH_IDS,    // expert ids for products and biases
     GN_SCRATCH_JOBS,   // products for few rows, with their quantised rows
+    GN_SCRATCH_GUESS,  // a router's input and scores
     GN_SCRATCH_GRAPH,  // ggml's tensors and graph
     GN_SCRATCH_PARTS
 };

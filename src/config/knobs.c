@@ -17,6 +17,7 @@
 
 static const char *const io_names[] = {"auto", "uring", "threads", "null", NULL};
 static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL};
+static const char *const prefetch_names[] = {"off", "router", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
 static const char *const bool_names[] = {"off", "on", NULL};
 
@@ -115,10 +116,20 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                     .environment = "GUANACO_STAGING",
                     .value_name = "N",
                     .kind = GN_KIND_COUNT,
-                    .fallback = 8,
+                    .fallback = 16,
                     .least = 2,
                     .most = 1024,
-                    .help = "slots, at most, for experts that are used once and not kept"},
+                    .help =
+                        "spare slots, at most: for experts that are used once and not kept, and for those read ahead"},
+    [GN_PREFETCH] = {.flag = "--prefetch",
+                     .environment = "GUANACO_PREFETCH",
+                     .value_name = "WAY",
+                     .kind = GN_KIND_CHOICE,
+                     .choices = prefetch_names,
+                     .fallback = GN_PREFETCH_ROUTER,
+                     .most = GN_PREFETCH_ROUTER,
+                     .help = "how the next layer's experts are guessed, to be read while a layer computes: router runs "
+                             "that layer's router early; guesses that do not come true stop by themselves"},
     [GN_PREFILL_TOKENS] = {.flag = "--prefill-tokens",
                            .environment = "GUANACO_PREFILL_TOKENS",
                            .value_name = "N",

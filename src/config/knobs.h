@@ -25,12 +25,18 @@ enum gn_knob {
     GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
     GN_PIN_WARM_UP,    // events before the first choice
     GN_STAGING,        // staging slots for experts that are not cached
+    GN_PREFETCH,       // enum gn_prefetch
     GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
     GN_TRACE,          // text: the file that takes the routing; none: no trace
     GN_LOG,            // enum gn_log_level
     GN_FAULT_AT,       // tests: fail the N-th read
     GN_FAULT_RESULT,   // tests: with this result (see struct gn_reader_options)
     GN_KNOB_COUNT
+};
+
+enum gn_prefetch {
+    GN_PREFETCH_OFF,
+    GN_PREFETCH_ROUTER, // guess by running the next layer's router early
 };
 
 enum gn_dense_mode {

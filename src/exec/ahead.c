@@ -14,10 +14,10 @@ void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const
     }
 }
 
-void gn_ahead_start(struct gn_stream *stream) {
+void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
     struct gn_ahead *ahead = &stream->ahead;
-    bool started = false;
-    while (ahead->next < ahead->n && gn_reader_room(stream->reader) >= ahead->layer->n_slices) {
+    uint32_t started = 0;
+    while (started < most && ahead->next < ahead->n && gn_reader_room(stream->reader) >= ahead->layer->n_slices) {
         uint32_t size_class = gn_cache_class_of_layer(stream->cache, ahead->layer->index);
         uint32_t found = gn_spares_find(&stream->spares, size_class, false);
         if (found == GN_NONE) {
@@ -31,9 +31,9 @@ void gn_ahead_start(struct gn_stream *stream) {
         gn_load_prepare(spare->load, ahead->layer, expert, spare->memory, ~0u);
         gn_load_queue(spare->load, stream->reader, false);
         gn_load_queue(spare->load, stream->reader, true);
-        started = true;
+        started++;
     }
-    if (started) {
+    if (started > 0) {
         gn_reader_start(stream->reader);
     }
 }

@@ -10,8 +10,8 @@
 // Plans to read these experts of the layer; those in slots, or on their way, are skipped. Replaces the plan before it.
 void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n);
 
-// Starts as much of the plan as spares and the reader have room for.
-void gn_ahead_start(struct gn_stream *stream);
+// Starts as much of the plan as spares and the reader have room for, at most `most` experts.
+void gn_ahead_start(struct gn_stream *stream, uint32_t most);
 
 // Forgets the plan and gives up what was read ahead for a layer, or, with NULL, for all.
 void gn_ahead_dismiss(struct gn_stream *stream, const struct gn_layer *layer);

@@ -45,9 +45,12 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
     int64_t wish = knobs->value[GN_EXPERT_CACHE];
     char have_text[32], need_text[32];
 
-    if (knobs->given[GN_EXPERT_CACHE] && wish < 0) { // a share of all experts; staging comes on top
-        double share = gn_knob_share(wish);
-        *budget = (struct gn_budget){.slots = (uint64_t)((double)all * share), .n_staging = GN_LEAST_STAGING};
+    if (knobs->given[GN_EXPERT_CACHE] && wish < 0) { // a share of all experts; spares come on top
+        uint64_t slots = (uint64_t)((double)all * gn_knob_share(wish));
+        *budget = (struct gn_budget){
+            .slots = slots,
+            .n_staging = gn_budget_split(slots, largest, most_staging).n_staging,
+        };
         return 0;
     }
     bool explicit_cache = knobs->given[GN_EXPERT_CACHE] && wish > 0;

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Reading ahead begins when no more experts than this are still to arrive for the running event: the drive then has
-// little to do, and what it does is not held up.
-#define NEARLY_THERE 1
+// While experts of the running event are still to arrive, the drive gets no more than this many to read at once with
+// what is read ahead: those that are needed now are hardly held up, and it does not fall idle while we compute.
+#define BUSY 2
 
 // A prefill that uses at least this share of a layer's experts will use nearly all of the next layer's as well.
 #define NEARLY_ALL_PERCENT 80
@@ -249,6 +249,10 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     }
 }
 
+uint32_t gn_fetch_misses(const struct gn_stream *stream) {
+    return (uint32_t)(gn_cache_totals(stream->cache).misses - stream->fetch->before.misses);
+}
+
 // ------------------------------------------------------------------------------------------------- arriving
 
 // Takes one completed read in.
@@ -334,8 +338,14 @@ static void check_files(struct gn_stream *stream) {
     }
 }
 
-static bool nearly_there(const struct gn_fetch *fetch) {
-    return fetch->loading <= NEARLY_THERE && fetch->waiting_head == fetch->waiting_tail && !fetch->error;
+// Reads ahead with what the drive has left over.
+static void read_ahead(struct gn_stream *stream) {
+    const struct gn_fetch *fetch = stream->fetch;
+    if (!in_progress(fetch)) {
+        gn_ahead_start(stream, UINT32_MAX);
+    } else if (fetch->loading < BUSY) {
+        gn_ahead_start(stream, BUSY - fetch->loading);
+    }
 }
 
 int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
@@ -351,9 +361,7 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
         drain(stream);
         return fetch->error;
     }
-    if (nearly_there(fetch)) {
-        gn_ahead_start(stream);
-    }
+    read_ahead(stream);
     const struct gn_layer *layer = fetch->request.layer;
     uint32_t n = 0;
     while (n < capacity && fetch->ready_head < fetch->ready_tail) {
@@ -437,6 +445,6 @@ void gn_fetch_end(struct gn_stream *stream) {
     count_event(stream);
     if (!cut_short) {
         plan_next_layer(stream);
-        gn_ahead_start(stream);
+        gn_ahead_start(stream, UINT32_MAX);
     }
 }

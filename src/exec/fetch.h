@@ -1,6 +1,6 @@
 // Brings the experts of one event into memory: hits from their slots, misses from disk, into a slot of the cache or,
-// when the cache has none to give, through a spare slot. All misses of an event are under way at once,
-// as far as slots go. Knows nothing of ggml.
+// when the cache has none to give, through a spare slot. All misses of an event are under way at once, as far as slots
+// go. Knows nothing of ggml.
 //
 //     gn_fetch_begin(stream, &request);
 //     while ((n = gn_fetch_next(stream, ready, capacity)) > 0) {
@@ -33,6 +33,9 @@ int gn_fetch_open(struct gn_stream *stream);
 void gn_fetch_close(struct gn_stream *stream);
 
 void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *request);
+
+// How many experts of the event were not in slots.
+uint32_t gn_fetch_misses(const struct gn_stream *stream);
 
 // Returns how many experts became ready (1 … capacity), waiting for the first; 0 when all have been returned; a
 // negative errno when a read failed, with one plain line (file, offset, expert) in stream->error. After an error no
