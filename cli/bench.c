@@ -6,6 +6,7 @@
 #include "bench/read_ahead.h"
 #include "bench/report.h"
 #include "bench/rounds.h"
+#include "bench/summary.h"
 #include "cli.h"
 #include "log_filter.h"
 #include "threads.h"
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define TEXT_MOST (16 << 20)
+#define USUAL_PROMPT 512
 
 struct output {
     const char *path;
@@ -93,6 +95,24 @@ static bool open_outputs(struct work *work) {
     return true;
 }
 
+// All tokens must fit into the context that the model was trained for.
+static bool choose_lengths(struct work *work) {
+    struct bench_options *options = &work->options;
+    int64_t context = work->file.context > 0 ? (int64_t)work->file.context : INT64_MAX;
+    int64_t others = options->warm_up + options->predict;
+    if (options->prompt == 0) {
+        options->prompt = others < context && context - others < USUAL_PROMPT ? context - others : USUAL_PROMPT;
+    }
+    if (options->prompt + others > context) {
+        snprintf(work->why, sizeof work->why,
+                 "prompt (--prompt), --warm-up and -n come to %lld tokens, but this model was trained for %lld; lower "
+                 "one of them",
+                 (long long)(options->prompt + others), (long long)context);
+        return false;
+    }
+    return true;
+}
+
 static void set_params(struct work *work) {
     const struct bench_options *options = &work->options;
     struct bench_setup *setup = &work->setup;
@@ -142,6 +162,9 @@ static void describe(const struct work *work, struct bench *bench) {
     bench->dense_bytes = file->dense_bytes;
     bench->n_layers = file->n_layers;
     bench->n_experts = file->layers[0].n_experts;
+    for (uint32_t l = 0; l < file->n_layers; l++) {
+        bench->all_experts += file->layers[l].n_experts;
+    }
     bench->top_k = (uint32_t)file->top_k;
     bench->threads = work->setup.context_params.n_threads;
     bench->rounds = (int)options->rounds;
@@ -156,7 +179,7 @@ static void describe(const struct work *work, struct bench *bench) {
 }
 
 static bool prepare(struct work *work, struct bench *bench) {
-    if (!read_text(work) || !open_model(work) ||
+    if (!read_text(work) || !open_model(work) || !choose_lengths(work) ||
         !engine_find_plugin(work->plugin, sizeof work->plugin, work->why, sizeof work->why) || !open_outputs(work)) {
         return false;
     }
@@ -212,10 +235,11 @@ static bool all_went_well(const struct bench *bench) {
     int streamed = 0;
     for (int c = 0; c < bench->n_cells; c++) {
         const struct bench_cell *cell = &bench->cells[c];
+        char name[BENCH_NAME];
         bool ours = cell->engine == BENCH_OURS;
         streamed += ours && cell->n_samples > 0;
         if (ours && cell->failed) {
-            gn_error("streamed %s: %s", cell->label, cell->left_out);
+            gn_error("%s: %s", bench_cell_name(cell, name), cell->left_out);
             good = false;
         }
     }

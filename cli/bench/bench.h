@@ -23,7 +23,7 @@ enum bench_engine {
 struct bench_phase {
     uint32_t tokens;
     uint64_t ns;
-    uint64_t hits, misses, read_bytes, stall_ns, compute_ns, total_ns; // the plugin's
+    uint64_t hits, misses, read_bytes, wasted, stall_ns, compute_ns, lookup_ns, total_ns; // the plugin's
     uint64_t kernel_read_bytes; // read from the drive by this process, as /proc counts
     uint64_t major_faults;
 };
@@ -75,6 +75,7 @@ struct bench {
     char model[PATH_MAX], architecture[64], workload[128], cpu[128], kernel[128];
     uint64_t file_bytes, expert_bytes, dense_bytes, memory_bytes;
     uint32_t n_layers, n_experts, top_k;
+    uint64_t all_experts; // of all layers
     int threads, rounds;
     uint32_t prompt, warm_up, predict, ubatch;
     struct bench_drive drive;

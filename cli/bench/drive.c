@@ -14,6 +14,7 @@
 #define MOST_MEMORY ((uint64_t)256 << 20)
 
 static const unsigned other_depths[] = {1, 2, 4, 8, 16, 32};
+#define OTHER_DEPTHS (sizeof other_depths / sizeof *other_depths)
 
 // An expert on its way: where it lies in memory and how many of its reads are missing.
 struct flight {
@@ -169,16 +170,20 @@ static bool measure_depth(struct drive_run *run, const struct gn_knobs *knobs, s
     return true;
 }
 
-// The engine's own depth and some others.
+// The engine's own depth and some others, ascending.
 static void choose_depths(const struct gn_knobs *knobs, struct bench_drive *drive) {
     unsigned given = (unsigned)knobs->value[GN_IO_DEPTH];
     drive->engine_depth = given ? given : knobs->value[GN_IO] == GN_READER_THREADS ? 8 : 32;
     drive->n_depths = 0;
-    drive->depths[drive->n_depths++] = drive->engine_depth;
-    for (size_t d = 0; d < sizeof other_depths / sizeof *other_depths; d++) {
-        if (other_depths[d] != drive->engine_depth) {
-            drive->depths[drive->n_depths++] = other_depths[d];
+    for (size_t d = 0; d < OTHER_DEPTHS; d++) {
+        unsigned last = d > 0 ? other_depths[d - 1] : 0;
+        if (drive->engine_depth > last && drive->engine_depth < other_depths[d]) {
+            drive->depths[drive->n_depths++] = drive->engine_depth;
         }
+        drive->depths[drive->n_depths++] = other_depths[d];
+    }
+    if (drive->engine_depth > other_depths[OTHER_DEPTHS - 1]) {
+        drive->depths[drive->n_depths++] = drive->engine_depth;
     }
 }
 

@@ -72,9 +72,11 @@ static void write_round(struct json *json, const char *key, const struct bench_p
     json_integer(json, "hits", phase->hits);
     json_integer(json, "misses", phase->misses);
     json_integer(json, "read_bytes", phase->read_bytes);
+    json_integer(json, "experts_read_in_vain", phase->wasted);
     json_integer(json, "kernel_read_bytes", phase->kernel_read_bytes);
     json_integer(json, "stall_ns", phase->stall_ns);
     json_integer(json, "compute_ns", phase->compute_ns);
+    json_integer(json, "lookup_ns", phase->lookup_ns);
     json_integer(json, "total_ns", phase->total_ns);
     json_integer(json, "major_faults", phase->major_faults);
     json_close(json, '}');
@@ -162,19 +164,27 @@ void bench_write_json(const struct bench *bench, FILE *to) {
 
 // ------------------------------------------------------------------------------------------------ CSV
 
-static void write_columns(const struct bench_phase_figures *figures, FILE *to) {
-    fprintf(to, ",%.4f,%.4f,%.4f,", figures->tokens_per_second.median, figures->tokens_per_second.least,
-            figures->tokens_per_second.most);
-    if (figures->hit_rate >= 0) {
-        fprintf(to, "%.4f", figures->hit_rate);
-    }
-    fprintf(to, ",%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,", figures->mib_per_token, figures->stall_ms, figures->compute_ms,
-            figures->manage_ms, figures->rest_ms, figures->faults_per_token);
-    if (figures->roof.known) {
-        fprintf(to, "%.4f,%.4f", figures->roof.tokens_per_second, figures->roof.reached);
+static void write_column(bool known, double number, FILE *to) {
+    if (known) {
+        fprintf(to, ",%.4f", number);
     } else {
         fputc(',', to);
     }
+}
+
+static void write_columns(const struct bench_phase_figures *figures, bool streamed, FILE *to) {
+    write_column(true, figures->tokens_per_second.median, to);
+    write_column(true, figures->tokens_per_second.least, to);
+    write_column(true, figures->tokens_per_second.most, to);
+    write_column(figures->hit_rate >= 0, figures->hit_rate, to);
+    write_column(true, figures->mib_per_token, to);
+    write_column(streamed, figures->stall_ms, to);
+    write_column(streamed, figures->compute_ms, to);
+    write_column(streamed, figures->manage_ms, to);
+    write_column(true, figures->rest_ms, to);
+    write_column(true, figures->faults_per_token, to);
+    write_column(figures->roof.known, figures->roof.tokens_per_second, to);
+    write_column(figures->roof.known, figures->roof.reached, to);
 }
 
 void bench_write_csv(const struct bench *bench, FILE *to) {
@@ -206,8 +216,8 @@ void bench_write_csv(const struct bench *bench, FILE *to) {
         fprintf(to, "%s,\"%s\",%llu,%llu,%d,%llu,%.4f", engine_name(cell), cell->label,
                 (unsigned long long)cell->budget_bytes, (unsigned long long)cell->limit_bytes, cell->n_samples,
                 (unsigned long long)figures.peak_bytes, figures.load_seconds);
-        write_columns(&figures.decode, to);
-        write_columns(&figures.prefill, to);
+        write_columns(&figures.decode, cell->engine == BENCH_OURS, to);
+        write_columns(&figures.prefill, cell->engine == BENCH_OURS, to);
         fputc('\n', to);
     }
 }

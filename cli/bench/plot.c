@@ -12,6 +12,7 @@ enum { WIDTH = 760, PANEL = 340, LEFT = 74, RIGHT = 196, TOP = 46, BOTTOM = 56, 
 #define OURS "#0b62a8"
 #define ROOF "#888888"
 #define RESIDENT "#2a7d2a"
+#define HALO "stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\"" // readable across lines
 #define MAPPED "#b5441f"
 
 struct axis {
@@ -155,8 +156,8 @@ static void draw_points(const struct panel *panel, const struct point *points, i
             fprintf(panel->to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"white\" stroke=\"" ROOF "\"/>\n", x,
                     at_y(panel, points[p].figures.roof.tokens_per_second));
         }
-        text(panel, x, at_y(panel, speed->median) + 18, "text-anchor=\"middle\" fill=\"" OURS "\" font-size=\"11\"",
-             points[p].label);
+        text(panel, x, at_y(panel, speed->median) + 18,
+             "text-anchor=\"middle\" fill=\"" OURS "\" font-size=\"11\" " HALO, points[p].label);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "bench/drive.h"
 #include "bench/page_cache.h"
 #include "bench/progress.h"
+#include "bench/summary.h"
 
 #include "config/log.h"
 
@@ -14,7 +15,7 @@
 
 // The logits of the run that went furthest; all others are compared with it.
 struct reference {
-    char label[40];
+    char name[BENCH_NAME];
     uint64_t tokens_sum;
     uint32_t n;
     uint64_t *sums; // [most steps]
@@ -33,6 +34,7 @@ struct rounds {
 static void compare_logits(struct rounds *rounds, const struct bench_cell *cell, const struct bench_run *run) {
     struct reference *reference = &rounds->reference;
     struct bench_logits *logits = &rounds->bench->logits;
+    char name[BENCH_NAME];
     uint32_t both = run->n_sums < reference->n ? run->n_sums : reference->n, at = 0;
     while (at < both && run->sums[at] == reference->sums[at]) {
         at++;
@@ -43,14 +45,14 @@ static void compare_logits(struct rounds *rounds, const struct bench_cell *cell,
                  run->tokens_sum != reference->tokens_sum ? "'%s' and '%s' were given other tokens"
                                                           : "'%s' and '%s' differ in step %" PRIu32
                                                             " (the prompt's batches first, then a step a token)",
-                 reference->label, cell->label, at + 1);
+                 reference->name, bench_cell_name(cell, name), at + 1);
     }
     logits->runs += compared;
     if (run->n_sums > reference->n) {
         reference->n = run->n_sums;
         reference->tokens_sum = run->tokens_sum;
         memcpy(reference->sums, run->sums, run->n_sums * sizeof *run->sums);
-        snprintf(reference->label, sizeof reference->label, "%s", cell->label);
+        bench_cell_name(cell, reference->name);
     }
     logits->steps = reference->n;
 }
@@ -115,9 +117,9 @@ static void drop_page_cache(struct rounds *rounds) {
 }
 
 static bool run_cell(struct rounds *rounds, struct bench_cell *cell) {
-    char *said, why[512];
+    char *said, why[512], name[BENCH_NAME];
     struct bench_setup *setup = rounds->setup;
-    bench_progress_begin(&rounds->progress, cell->label);
+    bench_progress_begin(&rounds->progress, bench_cell_name(cell, name));
     drop_page_cache(rounds);
     enum bench_end end = bench_cell_run(setup, cell, &said, why, sizeof why);
     bench_progress_clear(&rounds->progress);

@@ -1,6 +1,7 @@
 #include "bench/summary.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,11 @@ const struct bench_cell *bench_find(const struct bench *bench, enum bench_engine
         }
     }
     return NULL;
+}
+
+char *bench_cell_name(const struct bench_cell *cell, char *buffer) {
+    snprintf(buffer, BENCH_NAME, "%s %s", cell->engine == BENCH_OURS ? "streamed" : "stock", cell->label);
+    return buffer;
 }
 
 int bench_best_depth(const struct bench_drive *drive) {
@@ -61,6 +67,15 @@ static double drive_rate(const struct bench_drive *drive, int round) {
     return best >= 0 && round < drive->n_rounds ? BENCH_MIB * drive->mib_per_second[best][round] : 0;
 }
 
+// What was read ahead in vain need not have been read, and must not lower the roof.
+static double needed_bytes_per_token(const struct bench *bench, const struct bench_cell *cell,
+                                     const struct bench_phase *phase) {
+    double expert = bench->all_experts > 0 ? (double)bench->expert_bytes / (double)bench->all_experts : 0;
+    double vain = phase->tokens > 0 ? expert * (double)phase->wasted / phase->tokens : 0;
+    double bytes = bytes_per_token(cell, phase);
+    return bytes > vain ? bytes - vain : 0;
+}
+
 static struct bench_roof find_roof(const struct bench *bench, const struct bench_cell *cell, bool decode) {
     const struct bench_cell *resident = bench_find(bench, BENCH_RESIDENT);
     double roofs[BENCH_ROUNDS], reached[BENCH_ROUNDS];
@@ -69,7 +84,7 @@ static struct bench_roof find_roof(const struct bench *bench, const struct bench
         const struct bench_phase *phase = phase_of(&cell->samples[r], decode);
         bool has_compute = resident && r < resident->n_samples;
         double compute = has_compute ? seconds_per_token(phase_of(&resident->samples[r], decode)) : 0;
-        double rate = drive_rate(&bench->drive, r), bytes = bytes_per_token(cell, phase);
+        double rate = drive_rate(&bench->drive, r), bytes = needed_bytes_per_token(bench, cell, phase);
         double reading = rate > 0 ? bytes / rate : 0, least = compute > reading ? compute : reading;
         if (least <= 0 || (rate <= 0 && bytes > 0) || phase->ns == 0) {
             continue;

@@ -42,3 +42,7 @@ const struct bench_cell *bench_find(const struct bench *bench, enum bench_engine
 
 // Which of drive->depths is the fastest, by its median over the rounds; -1 when the drive was not measured.
 int bench_best_depth(const struct bench_drive *drive);
+
+// "stock resident", "streamed 25 %". Returns buffer, of at least BENCH_NAME bytes.
+#define BENCH_NAME 64
+char *bench_cell_name(const struct bench_cell *cell, char *buffer);

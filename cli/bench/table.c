@@ -45,9 +45,8 @@ static void print_drive(const struct bench *bench, FILE *to) {
 }
 
 static void print_name(const struct bench_cell *cell, FILE *to) {
-    char name[64];
-    snprintf(name, sizeof name, "%s %s", cell->engine == BENCH_OURS ? "streamed" : "stock", cell->label);
-    fprintf(to, "  %-22.22s", name);
+    char name[BENCH_NAME];
+    fprintf(to, "  %-22.22s", bench_cell_name(cell, name));
 }
 
 static void print_percent(double share, bool known, int width, FILE *to) {
@@ -121,16 +120,18 @@ static void print_notes(const struct bench *bench, FILE *to) {
     }
     for (int c = 0; c < bench->n_cells; c++) {
         const struct bench_cell *cell = &bench->cells[c];
+        char name[BENCH_NAME];
+        bench_cell_name(cell, name);
         if (cell->left_out[0]) {
-            fprintf(to, "%s %s %s: %s\n", cell->engine == BENCH_OURS ? "streamed" : "stock", cell->label,
-                    cell->n_samples > 0 ? "stopped early" : "left out", cell->left_out);
+            fprintf(to, "%s %s: %s\n", name, cell->n_samples > 0 ? "stopped early" : "left out", cell->left_out);
         }
+        uint32_t least = UINT32_MAX;
         for (int r = 0; r < cell->n_samples; r++) {
-            if (cell->samples[r].cut) {
-                fprintf(to, "%s %s: decoded only %u tokens in its time (--seconds)\n",
-                        cell->engine == BENCH_OURS ? "streamed" : "stock", cell->label, cell->samples[r].decode.tokens);
-                break;
-            }
+            const struct bench_sample *sample = &cell->samples[r];
+            least = sample->cut && sample->decode.tokens < least ? sample->decode.tokens : least;
+        }
+        if (least < UINT32_MAX) {
+            fprintf(to, "%s: decoded only %u tokens in its time (--seconds)\n", name, least);
         }
     }
     if (bench->logits.differ[0]) {

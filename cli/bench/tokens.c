@@ -9,7 +9,7 @@
 
 // ------------------------------------------------------------------------------------------------ text
 
-// Words are known when most tokens are more than a letter's spelling.
+// Whether the vocabulary knows the language: few tokens stand for bytes or for nothing at all.
 static bool spells(const struct llama_vocab *vocab, const llama_token *tokens, int n) {
     int strange = 0;
     for (int i = 0; i < n; i++) {
@@ -71,7 +71,9 @@ static void pseudo_random(const struct llama_vocab *vocab, llama_token *tokens, 
 bool bench_tokens(const struct llama_vocab *vocab, const char *text, llama_token *tokens, int n, char *what,
                   size_t what_size, char *why, size_t why_size) {
     int of;
-    if (from_text(vocab, text ? text : bench_text, tokens, n, &of)) {
+    bool spelled = from_text(vocab, text ? text : bench_text, tokens, n, &of);
+    // Our English in shreds of two letters is no text to a model.
+    if (spelled && (text || (size_t)of * 5 / 2 < strlen(bench_text))) {
         int used = snprintf(what, what_size, "%s of %d tokens", text ? "the text" : "a text of ours", of);
         if (of < n && used > 0 && (size_t)used < what_size) {
             snprintf(what + used, what_size - (size_t)used, ", repeated");

@@ -46,6 +46,8 @@ static void end_phase(const struct session *session, const struct counters *befo
     phase->hits = after.plugin.hits - before->plugin.hits;
     phase->misses = after.plugin.misses - before->plugin.misses;
     phase->read_bytes = after.plugin.read_bytes - before->plugin.read_bytes;
+    phase->wasted = after.plugin.prefetch_wasted - before->plugin.prefetch_wasted;
+    phase->lookup_ns = after.plugin.manage_ns - before->plugin.manage_ns;
     phase->stall_ns = after.plugin.io_wait_ns - before->plugin.io_wait_ns;
     phase->compute_ns = after.plugin.compute_ns - before->plugin.compute_ns;
     phase->total_ns = after.plugin.total_ns - before->plugin.total_ns;
