@@ -1,61 +1,25 @@
 #include "bench/rounds.h"
 
 #include "bench/drive.h"
+#include "bench/logits.h"
 #include "bench/page_cache.h"
 #include "bench/progress.h"
 #include "bench/summary.h"
 
 #include "config/log.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-// The logits of the run that went furthest; all others are compared with it.
-struct reference {
-    char name[BENCH_NAME];
-    uint64_t tokens_sum;
-    uint32_t n;
-    uint64_t *sums; // [most steps]
-};
-
 struct rounds {
     struct bench *bench;
     struct bench_setup *setup;
     struct bench_progress progress;
-    struct reference reference;
+    struct bench_reference reference;
     bool cached_told;
 };
-
-// ------------------------------------------------------------------------------------------------ logits
-
-static void compare_logits(struct rounds *rounds, const struct bench_cell *cell, const struct bench_run *run) {
-    struct reference *reference = &rounds->reference;
-    struct bench_logits *logits = &rounds->bench->logits;
-    char name[BENCH_NAME];
-    uint32_t both = run->n_sums < reference->n ? run->n_sums : reference->n, at = 0;
-    while (at < both && run->sums[at] == reference->sums[at]) {
-        at++;
-    }
-    bool compared = reference->n > 0;
-    if (compared && !logits->differ[0] && (at < both || run->tokens_sum != reference->tokens_sum)) {
-        snprintf(logits->differ, sizeof logits->differ,
-                 run->tokens_sum != reference->tokens_sum ? "'%s' and '%s' were given other tokens"
-                                                          : "'%s' and '%s' differ in step %" PRIu32
-                                                            " (the prompt's batches first, then a step a token)",
-                 reference->name, bench_cell_name(cell, name), at + 1);
-    }
-    logits->runs += compared;
-    if (run->n_sums > reference->n) {
-        reference->n = run->n_sums;
-        reference->tokens_sum = run->tokens_sum;
-        memcpy(reference->sums, run->sums, run->n_sums * sizeof *run->sums);
-        bench_cell_name(cell, reference->name);
-    }
-    logits->steps = reference->n;
-}
 
 // ------------------------------------------------------------------------------------------------ drive
 
@@ -138,7 +102,8 @@ static bool run_cell(struct rounds *rounds, struct bench_cell *cell) {
     cell->samples[cell->n_samples++] = setup->run->sample;
     snprintf(cell->mode, sizeof cell->mode, "%s", setup->run->mode);
     snprintf(rounds->bench->workload, sizeof rounds->bench->workload, "%s", setup->run->workload);
-    compare_logits(rounds, cell, setup->run);
+    bench_logits_compare(&rounds->reference, &rounds->bench->logits, name, setup->run->tokens_sum, setup->run->sums,
+                         setup->run->n_sums);
     return true;
 }
 
@@ -172,15 +137,14 @@ bool bench_run_rounds(struct bench *bench, struct bench_setup *setup) {
                 .predict = bench->predict,
                 .terminal = isatty(STDERR_FILENO) && !setup->options->verbose,
             },
-        .reference.sums = calloc(setup->run->most_sums, sizeof(uint64_t)),
     };
     setup->watch = bench_progress_watch;
     setup->watch_context = &rounds.progress;
-    bool good = rounds.reference.sums != NULL;
+    bool good = bench_reference_open(&rounds.reference, setup->run->most_sums) == 0;
     for (int r = 0; good && r < bench->rounds; r++) {
         rounds.progress.round = r;
         good = run_round(&rounds);
     }
-    free(rounds.reference.sums);
+    bench_reference_close(&rounds.reference);
     return good;
 }
