@@ -14,6 +14,7 @@
 #include "config/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,9 +106,10 @@ static bool choose_lengths(struct work *work) {
     }
     if (options->prompt + others > context) {
         snprintf(work->why, sizeof work->why,
-                 "prompt (--prompt), --warm-up and -n come to %lld tokens, but this model was trained for %lld; lower "
+                 "prompt (--prompt), --warm-up and -n come to %" PRId64
+                 " tokens, but this model was trained for %" PRId64 "; lower "
                  "one of them",
-                 (long long)(options->prompt + others), (long long)context);
+                 options->prompt + others, context);
         return false;
     }
     return true;

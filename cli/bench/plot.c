@@ -70,13 +70,14 @@ static void text(const struct panel *panel, double x, double y, const char *styl
 static void draw_frame(const struct panel *panel, bool decode) {
     char label[64];
     double bottom = at_y(panel, 0), top = at_y(panel, panel->y.most), right = WIDTH - RIGHT;
-    for (double y = 0; y <= panel->y.most * 1.001; y += panel->y.step) {
+    for (int t = 0; t <= lround(panel->y.most / panel->y.step); t++) {
+        double y = t * panel->y.step;
         line(panel, LEFT, at_y(panel, y), right, at_y(panel, y), "stroke=\"#e4e4e4\"");
         snprintf(label, sizeof label, "%.6g", y);
         text(panel, LEFT - 8, at_y(panel, y) + 4, "text-anchor=\"end\"", label);
     }
-    for (double x = 0; x <= panel->x.most * 1.001; x += panel->x.step) {
-        double across = at_x(panel, x * panel->unit);
+    for (int t = 0; t <= lround(panel->x.most / panel->x.step); t++) {
+        double x = t * panel->x.step, across = at_x(panel, x * panel->unit);
         line(panel, across, bottom, across, bottom + 5, "stroke=\"#222\"");
         snprintf(label, sizeof label, "%.6g", x);
         text(panel, across, bottom + 19, "text-anchor=\"middle\"", label);

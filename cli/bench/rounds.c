@@ -140,6 +140,12 @@ bool bench_run_rounds(struct bench *bench, struct bench_setup *setup) {
     };
     setup->watch = bench_progress_watch;
     setup->watch_context = &rounds.progress;
+    for (int c = 0; c < bench->n_cells; c++) {
+        char name[BENCH_NAME];
+        if (bench->cells[c].left_out[0]) {
+            gn_info("%s is left out: %s", bench_cell_name(&bench->cells[c], name), bench->cells[c].left_out);
+        }
+    }
     bool good = bench_reference_open(&rounds.reference, setup->run->most_sums) == 0;
     for (int r = 0; good && r < bench->rounds; r++) {
         rounds.progress.round = r;
