@@ -2,8 +2,8 @@
 // the cores allow. Here: check, prepare, report; the measuring is in bench/.
 #include "bench/bench.h"
 #include "bench/cells.h"
+#include "bench/facts.h"
 #include "bench/options.h"
-#include "bench/read_ahead.h"
 #include "bench/report.h"
 #include "bench/rounds.h"
 #include "bench/summary.h"
@@ -18,9 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #define TEXT_MOST (16 << 20)
 #define USUAL_PROMPT 512
@@ -133,53 +130,6 @@ static void set_params(struct work *work) {
     setup->context_params.no_perf = true;
 }
 
-static void find_machine(struct bench *bench) {
-    struct utsname name;
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strstr(line, ": ");
-        if (!strncmp(line, "model name", 10) && colon) {
-            snprintf(bench->cpu, sizeof bench->cpu, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-            break;
-        }
-    }
-    if (file) {
-        fclose(file);
-    }
-    if (uname(&name) == 0) {
-        snprintf(bench->kernel, sizeof bench->kernel, "%s", name.release);
-    }
-    bench->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static void describe(const struct work *work, struct bench *bench) {
-    const struct bench_options *options = &work->options;
-    const struct model_file *file = &work->file;
-    struct stat status;
-    snprintf(bench->model, sizeof bench->model, "%s", file->shards[0]);
-    snprintf(bench->architecture, sizeof bench->architecture, "%s", file->architecture);
-    bench->file_bytes = file->file_bytes;
-    bench->expert_bytes = file->expert_bytes;
-    bench->dense_bytes = file->dense_bytes;
-    bench->n_layers = file->n_layers;
-    bench->n_experts = file->layers[0].n_experts;
-    for (uint32_t l = 0; l < file->n_layers; l++) {
-        bench->all_experts += file->layers[l].n_experts;
-    }
-    bench->top_k = (uint32_t)file->top_k;
-    bench->threads = work->setup.context_params.n_threads;
-    bench->rounds = (int)options->rounds;
-    bench->prompt = (uint32_t)options->prompt;
-    bench->warm_up = (uint32_t)options->warm_up;
-    bench->predict = (uint32_t)options->predict;
-    bench->ubatch = work->setup.context_params.n_ubatch;
-    find_machine(bench);
-    if (stat(file->shards[0], &status) == 0) {
-        bench_read_ahead_find("", status.st_dev, &bench->read_ahead);
-    }
-}
-
 // At least one budget must be one that can run.
 static bool check_budgets(struct work *work, const struct bench *bench) {
     const struct bench_cell *last = NULL;
@@ -208,7 +158,7 @@ static bool prepare(struct work *work, struct bench *bench) {
                       &work->measured, work->why, sizeof work->why)) {
         return false;
     }
-    describe(work, bench);
+    bench_find_facts(bench, &work->options, &work->file, &setup->context_params);
     bench_make_cells(bench, &work->options, &work->file, &work->measured);
     if (!check_budgets(work, bench)) {
         return false;
