@@ -1,7 +1,6 @@
 #include "json.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 
 static void write_text(FILE *to, const char *text) {
     fputc('"', to);
@@ -87,4 +86,9 @@ void json_integer(struct json *json, const char *key, uint64_t number) {
 void json_number(struct json *json, const char *key, double number) {
     start(json, key);
     fprintf(json->to, "%.4f", number);
+}
+
+void json_boolean(struct json *json, const char *key, bool value) {
+    start(json, key);
+    fputs(value ? "true" : "false", json->to);
 }

@@ -1,6 +1,7 @@
 // Writes JSON, one value after another, commas and escapes included.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -16,3 +17,4 @@ void json_close(struct json *json, char bracket);                 // '}' or ']'
 void json_string(struct json *json, const char *key, const char *text);
 void json_integer(struct json *json, const char *key, uint64_t number);
 void json_number(struct json *json, const char *key, double number);
+void json_boolean(struct json *json, const char *key, bool value);

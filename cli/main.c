@@ -13,6 +13,7 @@ static const struct command commands[] = {
     {"run", command_run, "generate text, its experts streamed from disk within a memory budget"},
     {"inspect", command_inspect, "show a model's experts, their sizes, and what a budget would hold"},
     {"simulate", command_simulate, "replay a recorded routing: what each policy and budget would hit"},
+    {"bench", command_bench, "measure speed at several budgets, against stock llama.cpp and what the drive allows"},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

@@ -1,142 +1,58 @@
 #include "options.h"
 
-#include "config/parse.h"
+#include "flags.h"
 
 #include <stddef.h>
 #include <string.h>
 
-enum kind { TEXT, INTEGER, DECIMAL, SWITCH };
-
-struct option {
-    const char *flag, *alias;
-    enum kind kind;
-    size_t at; // offset in struct options
-    double fallback, least, most;
-    const char *value_name, *help;
-};
-
 #define AT(field) offsetof(struct options, field)
 
-static const struct option table[] = {
-    {"-m", "--model", TEXT, AT(model), 0, 0, 0, "FILE", "the model, a .gguf file; of shards any one [the demo model]"},
-    {"-p", "--prompt", TEXT, AT(prompt), 0, 0, 0, "TEXT", "what to continue; - reads standard input [ask at a prompt]"},
-    {"-f", "--file", TEXT, AT(prompt_file), 0, 0, 0, "FILE", "read the prompt from a file"},
-    {"-n", "--predict", INTEGER, AT(predict), -1, -1, 1 << 30, "N",
+static const struct flag table[] = {
+    {"-m", "--model", FLAG_TEXT, AT(model), 0, 0, 0, "FILE",
+     "the model, a .gguf file; of shards any one [the demo model]"},
+    {"-p", "--prompt", FLAG_TEXT, AT(prompt), 0, 0, 0, "TEXT",
+     "what to continue; - reads standard input [ask at a prompt]"},
+    {"-f", "--file", FLAG_TEXT, AT(prompt_file), 0, 0, 0, "FILE", "read the prompt from a file"},
+    {"-n", "--predict", FLAG_INTEGER, AT(predict), -1, -1, 1 << 30, "N",
      "tokens to generate at most; -1: until the end [-1]"},
-    {"-c", "--ctx-size", INTEGER, AT(context), 0, 0, 1 << 24, "N",
+    {"-c", "--ctx-size", FLAG_INTEGER, AT(context), 0, 0, 1 << 24, "N",
      "tokens of context; 0: what the model was trained for, at most 4096 [0]"},
-    {NULL, "--chat", SWITCH, AT(chat), 0, 0, 0, NULL, "talk: wrap prompts in the model's chat template"},
-    {NULL, "--temp", DECIMAL, AT(temperature), 0.8, 0, 100, "F",
+    {NULL, "--chat", FLAG_SWITCH, AT(chat), 0, 0, 0, NULL, "talk: wrap prompts in the model's chat template"},
+    {NULL, "--temp", FLAG_DECIMAL, AT(temperature), 0.8, 0, 100, "F",
      "temperature; 0 always takes the likeliest token [0.8]"},
-    {NULL, "--top-k", INTEGER, AT(top_k), 40, 0, 1 << 24, "N", "choose among the N likeliest tokens; 0: all [40]"},
-    {NULL, "--top-p", DECIMAL, AT(top_p), 0.95, 0, 1, "F",
+    {NULL, "--top-k", FLAG_INTEGER, AT(top_k), 40, 0, 1 << 24, "N", "choose among the N likeliest tokens; 0: all [40]"},
+    {NULL, "--top-p", FLAG_DECIMAL, AT(top_p), 0.95, 0, 1, "F",
      "choose among tokens that make up this probability; 1: all [0.95]"},
-    {NULL, "--min-p", DECIMAL, AT(min_p), 0.05, 0, 1, "F",
+    {NULL, "--min-p", FLAG_DECIMAL, AT(min_p), 0.05, 0, 1, "F",
      "drop tokens below this share of the likeliest one's probability; 0: none [0.05]"},
-    {NULL, "--repeat-penalty", DECIMAL, AT(repeat_penalty), 1, 0.001, 100, "F",
+    {NULL, "--repeat-penalty", FLAG_DECIMAL, AT(repeat_penalty), 1, 0.001, 100, "F",
      "make repetition less likely; 1: no [1]"},
-    {NULL, "--repeat-last-n", INTEGER, AT(repeat_last), 64, 0, 1 << 24, "N",
+    {NULL, "--repeat-last-n", FLAG_INTEGER, AT(repeat_last), 64, 0, 1 << 24, "N",
      "tokens that the penalty looks back on [64]"},
-    {"-s", "--seed", INTEGER, AT(seed), -1, -1, UINT32_MAX, "N", "random seed; -1: another one each time [-1]"},
-    {"-t", "--threads", INTEGER, AT(threads), 0, 0, 512, "N", "threads; 0: one for each core [0]"},
-    {"-b", "--batch-size", INTEGER, AT(batch), 2048, 1, 1 << 20, "N", "tokens handed to llama.cpp at once [2048]"},
-    {"-ub", "--ubatch-size", INTEGER, AT(ubatch), 512, 1, 1 << 20, "N",
+    {"-s", "--seed", FLAG_INTEGER, AT(seed), -1, -1, UINT32_MAX, "N", "random seed; -1: another one each time [-1]"},
+    {"-t", "--threads", FLAG_INTEGER, AT(threads), 0, 0, 512, "N", "threads; 0: one for each core [0]"},
+    {"-b", "--batch-size", FLAG_INTEGER, AT(batch), 2048, 1, 1 << 20, "N", "tokens handed to llama.cpp at once [2048]"},
+    {"-ub", "--ubatch-size", FLAG_INTEGER, AT(ubatch), 512, 1, 1 << 20, "N",
      "tokens of a prompt computed at once: each step reads nearly all experts, so for long prompts more is faster, but "
      "takes memory [512]"},
-    {"-ngl", "--gpu-layers", INTEGER, AT(gpu_layers), 0, 0, 1 << 20, "N",
+    {"-ngl", "--gpu-layers", FLAG_INTEGER, AT(gpu_layers), 0, 0, 1 << 20, "N",
      "layers that a GPU takes whole, experts too [0]"},
-    {NULL, "--repack", SWITCH, AT(repack), 0, 0, 0, NULL,
+    {NULL, "--repack", FLAG_SWITCH, AT(repack), 0, 0, 0, NULL,
      "let llama.cpp rearrange dense weights for speed; the output may then differ in the last bits"},
-    {"-v", "--verbose", SWITCH, AT(verbose), 0, 0, 0, NULL, "print llama.cpp's log"},
-    {"-h", "--help", SWITCH, AT(help), 0, 0, 0, NULL, "print this"},
+    {"-v", "--verbose", FLAG_SWITCH, AT(verbose), 0, 0, 0, NULL, "print llama.cpp's log"},
+    {"-h", "--help", FLAG_SWITCH, AT(help), 0, 0, 0, NULL, "print this"},
 };
 #define OPTIONS (sizeof table / sizeof *table)
 
 static void set_defaults(struct options *options) {
     memset(options, 0, sizeof *options);
-    for (size_t o = 0; o < OPTIONS; o++) {
-        char *field = (char *)options + table[o].at;
-        if (table[o].kind == INTEGER) {
-            *(int64_t *)field = (int64_t)table[o].fallback;
-        } else if (table[o].kind == DECIMAL) {
-            *(double *)field = table[o].fallback;
-        }
-    }
+    flags_default(table, OPTIONS, options);
     gn_knobs_default(&options->knobs);
 }
 
-static bool set(struct options *options, const struct option *option, const char *flag, const char *text, char *why,
-                size_t why_size) {
-    char *field = (char *)options + option->at;
-    int failed = 0;
-    int64_t integer = 0;
-    double number = 0;
-    switch (option->kind) {
-    case SWITCH:
-        *(bool *)field = true;
-        return true;
-    case TEXT:
-        *(const char **)field = text;
-        if (!*text) {
-            snprintf(why, why_size, "%s: the text is empty; give %s", flag, option->value_name);
-        }
-        return *text;
-    case INTEGER:
-        failed = gn_parse_integer(text, &integer);
-        number = (double)integer;
-        break;
-    case DECIMAL:
-        failed = gn_parse_decimal(text, &number);
-        break;
-    }
-    if (failed || number < option->least || number > option->most) {
-        snprintf(why, why_size, "%s: '%.40s' will not do; give a %snumber from %.10g to %.10g", flag, text,
-                 option->kind == INTEGER ? "whole " : "", option->least, option->most);
-        return false;
-    }
-    if (option->kind == INTEGER) {
-        *(int64_t *)field = integer;
-    } else {
-        *(double *)field = number;
-    }
-    return true;
-}
-
-// The value part of "--flag=value", "" for the flag alone, NULL when the word is another.
-static const char *match(const struct option *option, const char *word) {
-    const char *flags[] = {option->flag, option->alias};
-    for (int f = 0; f < 2; f++) {
-        size_t length = flags[f] ? strlen(flags[f]) : 0;
-        if (length > 0 && !strncmp(word, flags[f], length) &&
-            (!word[length] || (word[length] == '=' && !strncmp(word, "--", 2)))) {
-            return word + length;
-        }
-    }
-    return NULL;
-}
-
-// One argument. Moves *i to its last word.
 static bool take(struct options *options, int argc, char **argv, int *i, char *why, size_t why_size) {
-    for (size_t o = 0; o < OPTIONS; o++) {
-        const char *rest = match(&table[o], argv[*i]), *flag = table[o].alias;
-        if (!rest) {
-            continue;
-        }
-        if (table[o].kind == SWITCH) {
-            if (*rest) {
-                snprintf(why, why_size, "%s takes no value; leave %.40s out", flag, rest);
-                return false;
-            }
-            return set(options, &table[o], flag, "", why, why_size);
-        }
-        if (!*rest && *i + 1 >= argc) {
-            snprintf(why, why_size, "%s: a value is missing; give %s", argv[*i], table[o].value_name);
-            return false;
-        }
-        flag = *rest ? flag : argv[*i];
-        return set(options, &table[o], flag, *rest ? rest + 1 : argv[++*i], why, why_size);
-    }
-    int taken = gn_knobs_from_argument(&options->knobs, argc, argv, i, why, why_size);
+    int taken = flags_take(table, OPTIONS, options, argc, argv, i, why, why_size);
+    taken = taken ? taken : gn_knobs_from_argument(&options->knobs, argc, argv, i, why, why_size);
     if (taken == 0) {
         snprintf(why, why_size,
                  argv[*i][0] == '-' ? "there is no option '%.40s'; guanaco run --help lists them"
@@ -181,13 +97,7 @@ void options_print_help(FILE *to) {
         "  cat prompt.txt | guanaco run -m model.gguf -p - --temp 0    no chance\n\n"
         "Text goes to standard output, all else to standard error. Ctrl-C ends it cleanly. [Defaults in brackets.]\n\n",
         to);
-    for (size_t o = 0; o < OPTIONS; o++) {
-        const struct option *option = &table[o];
-        char flags[64];
-        snprintf(flags, sizeof flags, "%s%s%s%s%s", option->flag ? option->flag : "", option->flag ? ", " : "",
-                 option->alias, option->value_name ? " " : "", option->value_name ? option->value_name : "");
-        gn_print_wrapped(to, fprintf(to, "  %s", flags), 28, option->help);
-    }
+    flags_print_help(table, OPTIONS, to);
     fputs("\nStreaming. Each option may also be given by its environment variable, in any program that loads the "
           "plugin.\n"
           "Sizes: a number and B, KiB, MiB, GiB or KB, MB, GB; MiB when there is none.\n\n",

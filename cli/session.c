@@ -71,16 +71,19 @@ static struct llama_sampler *make_sampler(const struct options *options, const s
     return chain;
 }
 
-// One pool for llama.cpp's work and the plugin's: they take turns, and two would spin against each other.
+// One pool for llama.cpp's work and the plugin's: they take turns, and two would spin against each other. Without the
+// plugin a pool still saves starting threads for every graph.
 static void share_threads(struct session *session, int n) {
-    if (!session->engine.threadpool_new || !session->engine.threadpool_free || !session->engine.share_threadpool) {
+    if (!session->engine.threadpool_new || !session->engine.threadpool_free) {
         return;
     }
     struct ggml_threadpool_params params = ggml_threadpool_params_default(n);
     session->pool = session->engine.threadpool_new(&params);
     if (session->pool) {
         llama_attach_threadpool(session->context, session->pool, session->pool);
-        session->engine.share_threadpool(session->pool);
+        if (session->engine.share_threadpool) {
+            session->engine.share_threadpool(session->pool);
+        }
     }
 }
 
@@ -101,8 +104,10 @@ bool session_open(struct session *session, const char *path, struct llama_model_
                   struct llama_context_params context_params, char *why, size_t why_size) {
     log_filter_forget();
     struct progress progress = {.start = gn_now_ns()};
-    model_params.progress_callback = show_progress;
-    model_params.progress_callback_user_data = &progress;
+    if (!session->quiet) {
+        model_params.progress_callback = show_progress;
+        model_params.progress_callback_user_data = &progress;
+    }
     context_params.abort_callback = should_abort;
     session->model = llama_model_load_from_file(path, model_params);
     if (!session->model) {
@@ -122,7 +127,9 @@ bool session_open(struct session *session, const char *path, struct llama_model_
 
 void session_close(struct session *session) {
     if (session->pool) {
-        session->engine.share_threadpool(NULL);
+        if (session->engine.share_threadpool) {
+            session->engine.share_threadpool(NULL);
+        }
         llama_detach_threadpool(session->context);
     }
     if (session->sampler) {

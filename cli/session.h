@@ -12,6 +12,7 @@
 
 struct session {
     const struct options *options;
+    bool quiet; // no progress while loading
     struct engine engine;
     struct llama_model *model;
     struct llama_context *context;

@@ -1,0 +1,180 @@
+#!/bin/sh
+# guanaco bench from outside, on a tiny model: that its files are whole and agree with one another, that failures are
+# told, and that nothing is left behind when it is stopped. Speeds are not looked at.
+#
+#     test_bench.sh GUANACO SYNTH DIRECTORY
+set -u
+guanaco=$1 synth=$2
+mkdir -p "$3" || exit 1
+tmp=$(mktemp -d "$3/bench-XXXXXX") || exit 1
+bench_pid=
+cleanup() {
+    [ -z "$bench_pid" ] || kill -9 "$bench_pid" 2>/dev/null
+    rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+failures=0
+model=$tmp/model.gguf
+layers=4 used=4 tokens=8
+
+failed() {
+    echo "FAILED: $1"
+    sed 's/^/    /' "$tmp/err" | tail -n 5
+    failures=$((failures + 1))
+}
+
+bench() { "$guanaco" bench "$model" -t 1 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; }
+
+# refused NAME CODE TEXT OPTION...: one error line, nothing on standard output
+refused() {
+    name=$1 code=$2 text=$3
+    shift 3
+    bench "$@"
+    got=$?
+    [ $got = "$code" ] || failed "$name: exit code $got, not $code"
+    grep 'guanaco: error: ' "$tmp/err" | grep -qe "$text" || failed "$name: no error line with '$text'"
+    [ ! -s "$tmp/out" ] || failed "$name: writes to standard output"
+}
+
+# A process that has ended may wait for ever to be looked after, where nobody does.
+alive() {
+    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$state" ] && [ "$state" != Z ]
+}
+
+children_of() {
+    grep -lE "^PPid:[[:space:]]*$1\$" /proc/[0-9]*/status 2>/dev/null | cut -d / -f 3 | tr '\n' ' '
+}
+
+# What must be as before: the read-ahead of the drives, the control groups.
+surroundings() {
+    cat /sys/block/*/queue/read_ahead_kb
+    find /sys/fs/cgroup -type d -name 'guanaco-bench-*' 2>/dev/null
+}
+
+"$synth" "$model" --layers $layers --embd 512 --ff 256 --experts 16 --used $used --vocab 512 --skew 1 2>"$tmp/err" || {
+    failed "cannot make a model"
+    exit 1
+}
+surroundings >"$tmp/before"
+
+# ---- what is refused
+refused "a budget that is none" 2 "expert-cache" --expert-cache 25%,lots
+refused "too long for the model" 1 "was trained for" --prompt 5000
+refused "a file that cannot be written" 1 "cannot write $tmp/none/x.json" --json "$tmp/none/x.json"
+refused "no such text" 1 "cannot read a text from $tmp/none" -f "$tmp/none"
+: >"$tmp/empty"
+refused "an empty text" 1 "it is empty" -f "$tmp/empty"
+refused "a budget that is too small" 1 "no budget can be run.*1.00 MiB.*this needs at least" --ram 1MiB --no-stock -r 1 -n 1 --prompt 2
+"$guanaco" bench --help >"$tmp/out" 2>"$tmp/err" || failed "--help"
+grep -q -- "--warm-up" "$tmp/out" || failed "--help does not tell of --warm-up"
+
+# ---- the whole run
+bench -r 2 -n $tokens --warm-up 3 --prompt 40 -ub 20 --expert-cache 25%,100% --limit 64MiB --json "$tmp/b.json" \
+    --csv "$tmp/b.csv" --svg "$tmp/b.svg" || failed "a run: exit code $?"
+grep -q "^same logits" "$tmp/out" || failed "a run: does not say that the logits are the same"
+[ "$(grep -c 'streamed 25 %$' "$tmp/err")" = 2 ] || failed "a run: no progress for each round"
+python3 - "$tmp" $layers $used $tokens <<'CHECK' >"$tmp/err" 2>&1 || failed "a run: its files"
+import csv, json, statistics, sys, xml.etree.ElementTree
+tmp, layers, used, tokens = sys.argv[1], *map(int, sys.argv[2:])
+bench = json.load(open(tmp + "/b.json"))
+cells = {cell["label"]: cell for cell in bench["cells"]}
+assert bench["rounds"] == 2 and bench["threads"] == 1 and bench["experts"] == 16
+assert bench["logits"]["same"] and bench["logits"]["steps"] == 2 + 3 + tokens, bench["logits"]
+ran = [cell for cell in bench["cells"] if "left_out" not in cell]
+assert bench["logits"]["runs_compared"] == 2 * len(ran) - 1, bench["logits"]
+assert set(cells) == {"resident", "mmap 64.00 MiB", "25 %", "100 %"}, set(cells)
+assert bench["drive"]["mib_per_second"] > 0 and len(bench["drive"]["depths"]) >= 6
+assert cells["mmap 64.00 MiB"].get("left_out") or cells["mmap 64.00 MiB"]["group_peak_bytes"] <= 64 << 20
+for cell in ran:
+    assert len(cell["rounds"]) == 2 and cell["peak_bytes"] > 0
+    for key in "decode", "prefill":
+        phases = [r[key] for r in cell["rounds"]]
+        speeds = [1e9 * p["tokens"] / p["ns"] for p in phases]
+        figures = cell[key]
+        assert abs(figures["tokens_per_second"] - statistics.median(speeds)) < 1e-3, (figures, speeds)
+        assert figures["least"] <= figures["tokens_per_second"] <= figures["most"]
+        assert [p["tokens"] for p in phases] == [tokens if key == "decode" else 40] * 2
+        assert all(p["stall_ns"] + p["compute_ns"] <= p["total_ns"] <= p["ns"] for p in phases)
+        if cell["engine"] == "streamed":
+            assert 0 < figures["roof_reached"] and figures["roof_by"] in ("drive", "cores")
+        else:
+            assert "hit_rate" not in figures and "roof_reached" not in figures
+for label in "25 %", "100 %":
+    for r in cells[label]["rounds"]:
+        assert r["decode"]["hits"] + r["decode"]["misses"] == tokens * layers * used, r["decode"]
+        if bench["drive"]["direct"] and "io_uring" in cells[label]["mode"]:
+            under_way = 8 * bench["expert_bytes"] // (16 * layers) # read ahead since before the phase
+            assert r["decode"]["kernel_read_bytes"] + under_way >= r["decode"]["read_bytes"], r["decode"]
+assert cells["25 %"]["decode"]["hit_rate"] < 0.9 < cells["100 %"]["decode"]["hit_rate"] <= 1
+assert cells["25 %"]["decode"]["mib_per_token"] > cells["100 %"]["decode"]["mib_per_token"]
+assert cells["resident"]["decode"]["major_faults_per_token"] == 0
+rows = list(csv.DictReader(open(tmp + "/b.csv")))
+assert [row["label"] for row in rows] == [cell["label"] for cell in ran]
+for row, cell in zip(rows, ran):
+    assert float(row["decode_tokens_per_second"]) == cell["decode"]["tokens_per_second"]
+    assert (row["decode_stall_ms"] == "") == (cell["engine"] != "streamed")
+    assert None not in row and None not in row.values()
+svg = xml.etree.ElementTree.parse(tmp + "/b.svg").getroot()
+name = "{http://www.w3.org/2000/svg}"
+assert len(svg.findall(name + "polyline")) == 4, "decode and prefill, each with its roof"
+assert len(svg.findall(name + "circle")) == 8
+CHECK
+surroundings >"$tmp/after"
+cmp -s "$tmp/before" "$tmp/after" || failed "a run: leaves a group or another read-ahead behind"
+
+# ---- a text that is too short is repeated; budgets of the whole process; settings of streaming
+echo "one two three" >"$tmp/text"
+bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --policy lru --io threads -f "$tmp/text"
+code=$?
+if [ $code = 0 ]; then
+    grep -q "repeated" "$tmp/out" || failed "a short text: does not say that it is repeated"
+else
+    grep -q "cannot spell this text" "$tmp/err" || failed "a short text: exit code $code"
+fi
+bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --policy lru --io threads || failed "--ram: exit code $?"
+grep -q "threads, page cache" "$tmp/out" || failed "--io threads: the drive is read in another way"
+grep -q "the roof is the drive's alone" "$tmp/out" || failed "--no-stock: does not say what the roof lacks"
+
+# ---- a read that fails is a failure of that budget, told once, and of the whole
+GUANACO_FAULT_AT=40 GUANACO_FAULT_RESULT=-5 bench -r 2 -n 2 --warm-up 0 --prompt 30 --no-stock --expert-cache 25%
+[ $? = 1 ] || failed "a failed read: not exit code 1"
+grep -q "guanaco: error: streamed 25 %" "$tmp/err" || failed "a failed read: not told"
+
+# ---- stopped in the midst of it: by Ctrl-C, and by what cannot be caught
+for signal in INT KILL; do
+    "$guanaco" bench "$model" -t 1 -n 3000 --prompt 500 --seconds 600 --limit 64MiB --no-resident --expert-cache 50% \
+        >"$tmp/out" 2>"$tmp/err" </dev/null &
+    bench_pid=$!
+    tries=0
+    until grep -q "round 1 of 3, 2 of " "$tmp/err" || [ $tries = 600 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    sleep 0.5 # into the run
+    children=$(children_of $bench_pid)
+    [ -n "$children" ] || failed "SIG$signal: no child process to be stopped"
+    kill -s $signal $bench_pid
+    wait $bench_pid 2>/dev/null
+    code=$?
+    bench_pid=
+    [ $signal = KILL ] || [ $code = 130 ] || failed "SIG$signal: exit code $code"
+    tries=0
+    while surroundings >"$tmp/after"; ! cmp -s "$tmp/before" "$tmp/after" && [ $tries -lt 100 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    cmp -s "$tmp/before" "$tmp/after" || failed "SIG$signal: leaves a group or another read-ahead behind"
+    for child in $children; do
+        tries=0
+        while alive "$child" && [ $tries -lt 100 ]; do
+            sleep 0.1
+            tries=$((tries + 1))
+        done
+        ! alive "$child" || failed "SIG$signal: process $child lives on"
+    done
+done
+
+[ $failures = 0 ] && echo "all is well"
+exit $((failures > 0))
