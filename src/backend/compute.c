@@ -33,8 +33,8 @@ struct gn_compute {
     void *abort_context;
     struct gn_moe_run run;
     struct gn_scratch scratch;
-    uint32_t layer; // of the last event
-    bool prefill;   // the batch that runs is a prompt
+    uint32_t layer;                 // of the last event
+    bool prefill;                   // the batch that runs is a prompt
     struct gn_lookahead *lookahead; // of the stream computed last; NULL before, or without prefetching
     const struct gn_stream *looked_at;
 };

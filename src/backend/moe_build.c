@@ -1,39 +1,16 @@
 // Builds the graph of a group of experts over compact rows: the second half of moe_run.h.
 #include "backend/moe_run.h"
 #include "backend/products.h"
+#include "backend/rows.h"
 
 #include <string.h>
 
-// Calls for each row of the ready experts, in compact order: `row` names it, `at` counts from 0.
-#define FOR_EACH_ROW(run, ready, n)                                                                                    \
-    for (uint32_t i_ = 0, at = 0; i_ < (n); i_++)                                                                      \
-        for (uint32_t r_ = (run)->row_start[(ready)[i_].index], row;                                                   \
-             r_ < (run)->row_start[(ready)[i_].index + 1] && (row = (run)->rows[r_], true); r_++, at++)
-
-static void gather(const struct gn_moe_run *run, const struct gn_run_input *input, const struct gn_ready *ready,
-                   uint32_t n) {
-    const struct ggml_tensor *tensor = input->tensor;
-    size_t bytes = (size_t)tensor->ne[0] * sizeof(float);
-    size_t step_k = tensor->ne[1] == 1 ? 0 : tensor->nb[1];
-    FOR_EACH_ROW(run, ready, n) {
-        size_t k = row % (size_t)run->n_used, token = row / (size_t)run->n_used;
-        memcpy((uint8_t *)input->rows + at * bytes, input->data + k * step_k + token * tensor->nb[2], bytes);
-    }
-}
+// With fewer rows than this a barrier costs more than sharing the copying gains.
+#define MANY_ROWS 64
 
 void gn_moe_run_scatter(struct gn_moe_run *run, const struct gn_ready *ready, uint32_t n) {
-    for (uint32_t i = 0; i < run->n_nodes; i++) {
-        const struct gn_run_node *node = &run->nodes[i];
-        if (!node->scatter) {
-            continue;
-        }
-        const struct ggml_tensor *tensor = node->tensor;
-        size_t bytes = (size_t)tensor->ne[0] * sizeof(float);
-        FOR_EACH_ROW(run, ready, n) {
-            size_t k = row % (size_t)run->n_used, token = row / (size_t)run->n_used;
-            memcpy((uint8_t *)tensor->data + k * tensor->nb[1] + token * tensor->nb[2],
-                   (const uint8_t *)node->rows + at * bytes, bytes);
-        }
+    if (!run->scatters) {
+        gn_rows_scatter(&(struct gn_row_copies){.run = run, .ready = ready, .n = n}, 0, 1);
     }
 }
 
@@ -261,13 +238,27 @@ static bool number_rows(struct builder *builder) {
 struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
                                      uint32_t n) {
     struct builder builder = {.run = run, .scratch = scratch, .ready = ready, .n = n};
-    builder.graph = gn_scratch_graph(scratch, (size_t)run->n_nodes * n + run->n_nodes);
+    builder.graph = gn_scratch_graph(scratch, (size_t)run->n_nodes * n + run->n_nodes + 2);
     builder.context = scratch->context;
     if (!builder.graph || !number_rows(&builder) || !place_rows(run, scratch, builder.n_rows)) {
         return NULL;
     }
-    for (uint32_t i = 0; i < run->n_inputs; i++) {
-        gather(run, &run->inputs[i], ready, n);
+    struct gn_row_copies *copies = gn_scratch_get(scratch, GN_SCRATCH_COPY_JOB, sizeof *copies);
+    if (!copies) {
+        return NULL;
     }
-    return build_nodes(&builder) ? builder.graph : NULL;
+    *copies = (struct gn_row_copies){.run = run, .ready = ready, .n = n};
+    run->scatters = builder.n_rows >= MANY_ROWS;
+    if (run->scatters) {
+        gn_rows_gather_node(copies, builder.context, builder.graph);
+    } else {
+        gn_rows_gather(copies, 0, 1);
+    }
+    if (!build_nodes(&builder)) {
+        return NULL;
+    }
+    if (run->scatters) {
+        gn_rows_scatter_node(copies, builder.context, builder.graph);
+    }
+    return builder.graph;
 }

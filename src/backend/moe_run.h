@@ -61,6 +61,7 @@ struct gn_moe_run {
     uint32_t n_nodes;
     struct gn_run_input inputs[GN_RUN_INPUTS];
     uint32_t n_inputs;
+    bool scatters;    // the graph built last copies its results out by itself
     size_t row_bytes; // compact memory one row needs
 
     uint32_t *experts; // [n_experts] used, ascending
@@ -84,5 +85,6 @@ static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t ex
 // until the next build.
 struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
                                      uint32_t n);
+// Copies the results of that graph, which has run, to where ggml expects them.
 void gn_moe_run_scatter(struct gn_moe_run *run, const struct gn_ready *ready, uint32_t n);
 void gn_moe_run_clear(struct gn_moe_run *run);

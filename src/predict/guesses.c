@@ -6,7 +6,7 @@
 
 #define MEMORY 32.0f       // cases over which a rank's record is averaged
 #define FIRST_RECORD 0.75f // taken for granted until there is experience
-#define WORTH 0.5f
+#define WORTH 0.35f
 
 struct layer {
     uint32_t experts[GN_GUESSES], n; // noted

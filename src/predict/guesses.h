@@ -16,7 +16,7 @@ void gn_guesses_close(struct gn_guesses *guesses);     // NULL is allowed
 // Notes that `layer` is thought to use these experts next, best first; beyond GN_GUESSES they are dropped.
 void gn_guesses_note(struct gn_guesses *guesses, uint32_t layer, const uint32_t *experts, uint32_t n);
 
-// Writes the noted experts whose rank came true in at least half of the last few dozen cases, best first. Returns how
+// Writes the noted experts whose rank came true in a third of the last few dozen cases or more, best first. Returns how
 // many.
 uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, uint32_t experts[GN_GUESSES]);
 
