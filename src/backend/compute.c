@@ -163,9 +163,10 @@ static enum ggml_status compute_group(struct gn_compute *compute, const struct g
         gn_fail("no memory to compute a MoE layer");
         return GGML_STATUS_ALLOC_FAILED;
     }
-    uint64_t start = gn_now_ns();
+    uint64_t start = gn_now_ns(), waited = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed);
     enum ggml_status status = ggml_backend_graph_compute(compute->cpu, graph);
-    gn_count(compute_ns, gn_now_ns() - start);
+    waited = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed) - waited;
+    gn_count(compute_ns, gn_now_ns() - start - waited);
     if (status == GGML_STATUS_SUCCESS) {
         gn_moe_run_scatter(run, ready, n);
     }
@@ -231,6 +232,37 @@ static void look_ahead(struct gn_compute *compute, struct gn_stream *stream) {
     }
 }
 
+// Computes experts as they arrive.
+static enum ggml_status run_arriving(struct gn_compute *compute, struct gn_stream *stream, struct gn_ready *ready) {
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+    compute->run.arriving = false;
+    while (status == GGML_STATUS_SUCCESS) {
+        int n = gn_fetch_next(stream, ready, READY_AT_ONCE);
+        if (n == 0) {
+            break;
+        }
+        if (n < 0) {
+            gn_fail("%s", stream->error);
+            return GGML_STATUS_FAILED;
+        }
+        status = compute_ready(compute, ready, (uint32_t)n);
+        gn_fetch_release(stream, ready, (uint32_t)n);
+    }
+    return status;
+}
+
+// Computes all experts at once; the graph waits for those that are on their way.
+static enum ggml_status run_placed(struct gn_compute *compute, struct gn_stream *stream, const struct gn_ready *ready,
+                                   uint32_t n) {
+    compute->run.arriving = true;
+    enum ggml_status status = compute_ready(compute, ready, n);
+    if (gn_fetch_settle(stream)) {
+        gn_fail("%s", stream->error);
+        return GGML_STATUS_FAILED;
+    }
+    return status;
+}
+
 static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *stream) {
     struct gn_moe_run *run = &compute->run;
     bool warm_up = run->n_used >= run->layer->n_experts; // llama.cpp's warm-up uses every expert once
@@ -245,25 +277,17 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
         gn_stream_advise(stream, (uint32_t)run->n_used);
     }
     struct gn_ready ready[READY_AT_ONCE];
-    enum ggml_status status = GGML_STATUS_SUCCESS;
+    enum ggml_status status;
     trace_event(run, stream, request.prefill);
     gn_fetch_begin(stream, &request);
     if (!request.prefill) {
         look_ahead(compute, stream);
     }
-    while (status == GGML_STATUS_SUCCESS) {
-        int n = gn_fetch_next(stream, ready, READY_AT_ONCE);
-        if (n == 0) {
-            break;
-        }
-        if (n < 0) {
-            gn_fail("%s", stream->error);
-            status = GGML_STATUS_FAILED;
-            break;
-        }
-        status = compute_ready(compute, ready, (uint32_t)n);
-        gn_fetch_release(stream, ready, (uint32_t)n);
+    uint32_t placed = 0;
+    if (!request.prefill && gn_moe_run_can_wait(run)) {
+        placed = gn_fetch_placed(stream, ready, READY_AT_ONCE);
     }
+    status = placed > 0 ? run_placed(compute, stream, ready, placed) : run_arriving(compute, stream, ready);
     gn_fetch_end(stream);
     return status;
 }

@@ -148,6 +148,8 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
     job->quantised = *quantised;
     job->quantised_stride = quantised_bytes(builder, node);
     *quantised += job->quantised_stride * builder->n_rows;
+    job->stream = run->arriving ? run->stream : NULL;
+    job->arriving = builder->ready;
     job->n_products = 0;
     do {
         const struct ggml_tensor *weight = run->nodes[i].tensor->src[0];
@@ -156,6 +158,7 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
         for (uint32_t e = 0; e < builder->n; e++) {
             *(*pointers)++ = builder->ready[e].slice[run->nodes[i].operand[0].index];
         }
+        job->product[p].slice = run->nodes[i].operand[0].index;
         job->product[p].weight_stride = weight->nb[1];
         job->product[p].n_out = weight->ne[1];
         job->product[p].out = run->nodes[i].rows;
@@ -202,6 +205,21 @@ static bool build_nodes(const struct builder *builder) {
         } else {
             build_products(builder, node);
             i++;
+        }
+    }
+    return true;
+}
+
+bool gn_moe_run_can_wait(const struct gn_moe_run *run) {
+    struct builder builder = {.run = (struct gn_moe_run *)(uintptr_t)run, .few_rows = true};
+    for (uint32_t i = 0; i < run->n_nodes; i++) {
+        if (run->nodes[i].operand[0].kind == GN_OPERAND_WEIGHT && !job_can(&builder, &run->nodes[i])) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < run->n_experts; i++) {
+        if (gn_moe_run_rows(run, i) > GN_FEW_ROWS) {
+            return false;
         }
     }
     return true;

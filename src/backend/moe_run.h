@@ -61,6 +61,7 @@ struct gn_moe_run {
     uint32_t n_nodes;
     struct gn_run_input inputs[GN_RUN_INPUTS];
     uint32_t n_inputs;
+    bool arriving;    // experts may be still on their way when their graph is computed
     bool scatters;    // the graph built last copies its results out by itself
     size_t row_bytes; // compact memory one row needs
 
@@ -80,6 +81,9 @@ int gn_moe_run_sort(struct gn_moe_run *run, struct gn_scratch *scratch);
 static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t expert) {
     return run->row_start[expert + 1] - run->row_start[expert];
 }
+
+// Whether the run's graphs can wait for weights: all products are jobs (products.h).
+bool gn_moe_run_can_wait(const struct gn_moe_run *run);
 
 // Gathers the rows of n ready experts and builds their graph. NULL when memory is short. The graph is the scratch's,
 // until the next build.

@@ -1,6 +1,7 @@
 #include "backend/products.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 
 #define CHUNK 32 // weight rows that a thread takes at a time
 
@@ -51,21 +52,55 @@ static void multiply_chunk(const struct gn_product_job *job, uint32_t p, uint32_
     }
 }
 
+// Makes sure that the weights are in memory. False: they never will be, and the event has failed.
+static bool await_weights(const struct gn_product_job *job, uint32_t p, uint32_t expert, int ith) {
+    if (!job->stream) {
+        return true;
+    }
+    uint32_t index = job->arriving[expert].index, slice = job->product[p].slice;
+    if (ith == 0) {
+        return gn_fetch_await(job->stream, index, slice);
+    }
+    while (!gn_fetch_arrived(job->stream, index, slice)) {
+        if (gn_fetch_failed(job->stream)) {
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
+}
+
+// Others may wait for weights when the first thread has no more work: it takes in the reads all the same.
+static void await_all(const struct gn_product_job *job) {
+    for (uint32_t expert = 0; expert < job->n_experts; expert++) {
+        for (uint32_t p = 0; p < job->n_products; p++) {
+            if (!await_weights(job, p, expert, 0)) {
+                return;
+            }
+        }
+    }
+}
+
 static void multiply(struct ggml_tensor *node, int ith, int nth, void *context) {
     (void)node;
-    (void)ith;
     (void)nth;
     struct gn_product_job *job = context;
-    for (;;) {
-        uint32_t task = (uint32_t)atomic_fetch_add_explicit(&job->next_product, 1, memory_order_relaxed);
-        if (task >= job->n_chunks * job->n_experts) {
-            return;
-        }
-        uint32_t chunk = task % job->n_chunks, p = 0;
+    uint32_t task;
+    while ((task = (uint32_t)atomic_fetch_add_explicit(&job->next_product, 1, memory_order_relaxed)) <
+           job->n_chunks * job->n_experts) {
+        uint32_t chunk = task % job->n_chunks, expert = task / job->n_chunks, p = 0;
         for (; p + 1 < job->n_products && chunk >= job->product[p].n_chunks; p++) {
             chunk -= job->product[p].n_chunks;
         }
-        multiply_chunk(job, p, task / job->n_chunks, chunk);
+        if (job->stream && ith == 0) {
+            gn_fetch_poll(job->stream);
+        }
+        if (await_weights(job, p, expert, ith)) {
+            multiply_chunk(job, p, expert, chunk);
+        }
+    }
+    if (ith == 0) {
+        await_all(job);
     }
 }
 

@@ -2,10 +2,14 @@
 // where a ggml_mul_mat_id each would cost two barriers an expert. Exact: it calls the CPU backend's own routines, a row
 // of weights and a quantised row of activations at a time, as ggml_mul_mat_id does.
 //
+// Weights that are still being read are multiplied last, each expert's when it is there: the thread that runs the graph
+// takes in the reads, the others wait for it.
+//
 // Method: ggml's mul_mat_id (ggml-cpu.c) without its sorting by expert, which is done already.
 #pragma once
 
 #include "backend/scratch.h"
+#include "exec/fetch.h"
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
@@ -39,13 +43,18 @@ struct gn_product_job {
     struct {
         const uint8_t *const *weights; // [n_experts] each expert's weights
         size_t weight_stride;          // bytes from one weight row to the next
+        uint32_t slice;                // which of the experts' slices they are
         int64_t n_out;                 // weight rows
         float *out;                    // [n_rows][n_out]
         ggml_vec_dot_t dot;
         uint32_t n_chunks; // set by the build
     } product[GN_JOB_PRODUCTS];
-    ggml_from_float_t quantise; // NULL: rows are used as they are
-    uint8_t *quantised;         // [n_rows][quantised_stride]
+    // NULL: all weights are in memory. Else they may be still arriving: the slices of the event's experts that
+    // `arriving` names, in the order of the group.
+    struct gn_stream *stream;
+    const struct gn_ready *arriving; // [n_experts]
+    ggml_from_float_t quantise;      // NULL: rows are used as they are
+    uint8_t *quantised;              // [n_rows][quantised_stride]
     size_t quantised_stride;
     uint32_t n_chunks;                                // of one expert, all products together; set by the build
     atomic_uint_fast32_t next_quantise, next_product; // shared out among the threads

@@ -40,7 +40,7 @@ struct gn_fetch {
     uint32_t loading;      // items whose reads are not complete
     uint32_t left;         // items not returned yet
     bool any_missed, checked;
-    int error;
+    _Atomic int error;
     struct gn_cache_totals before;
 };
 
@@ -269,6 +269,8 @@ static void complete(struct gn_stream *stream, const struct gn_read *read) {
     } else {
         gn_count(reads, 1);
         gn_count(read_bytes, read->length);
+        uint32_t slice = load->slice[read - load->reads];
+        atomic_fetch_or_explicit(&load->arrived, 1u << slice, memory_order_release);
     }
     if (load->in_flight > 0) {
         return;
@@ -348,6 +350,14 @@ static void read_ahead(struct gn_stream *stream) {
     }
 }
 
+static void describe(const struct gn_fetch *fetch, uint32_t index, struct gn_ready *ready) {
+    const struct gn_layer *layer = fetch->request.layer;
+    ready->index = index;
+    for (uint32_t s = 0; s < layer->n_slices; s++) {
+        ready->slice[s] = gn_slice_data(&layer->slices[s], fetch->request.experts[index], fetch->items[index].memory);
+    }
+}
+
 int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
     struct gn_fetch *fetch = stream->fetch;
     if (fetch->left == 0) {
@@ -365,13 +375,7 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
     const struct gn_layer *layer = fetch->request.layer;
     uint32_t n = 0;
     while (n < capacity && fetch->ready_head < fetch->ready_tail) {
-        uint32_t index = fetch->ready[fetch->ready_head++];
-        ready[n].index = index;
-        for (uint32_t s = 0; s < layer->n_slices; s++) {
-            ready[n].slice[s] =
-                gn_slice_data(&layer->slices[s], fetch->request.experts[index], fetch->items[index].memory);
-        }
-        n++;
+        describe(fetch, fetch->ready[fetch->ready_head++], &ready[n++]);
     }
     if (n == 0) { // nothing in flight, and experts missing: must not pass for done
         fetch->error = -EIO;
@@ -380,6 +384,74 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
     }
     fetch->left -= n;
     return (int)n;
+}
+
+uint32_t gn_fetch_placed(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
+    struct gn_fetch *fetch = stream->fetch;
+    if (fetch->waiting_head < fetch->waiting_tail || fetch->request.n > capacity) {
+        return 0;
+    }
+    read_ahead(stream);
+    uint32_t n = 0;
+    while (fetch->ready_head < fetch->ready_tail) {
+        describe(fetch, fetch->ready[fetch->ready_head++], &ready[n++]);
+    }
+    for (uint32_t i = 0; i < fetch->request.n; i++) {
+        if (fetch->items[i].load && fetch->items[i].load->in_flight > 0) {
+            describe(fetch, i, &ready[n++]);
+        }
+    }
+    fetch->left = 0;
+    return n;
+}
+
+bool gn_fetch_arrived(const struct gn_stream *stream, uint32_t index, uint32_t slice) {
+    struct gn_load *load = stream->fetch->items[index].load;
+    return !load || atomic_load_explicit(&load->arrived, memory_order_acquire) & 1u << slice;
+}
+
+bool gn_fetch_failed(const struct gn_stream *stream) {
+    return atomic_load_explicit(&stream->fetch->error, memory_order_relaxed) != 0;
+}
+
+void gn_fetch_poll(struct gn_stream *stream) {
+    const struct gn_read *read = gn_reader_reap(stream->reader, false);
+    if (read) {
+        for (; read; read = gn_reader_reap(stream->reader, false)) {
+            complete(stream, read);
+        }
+        read_ahead(stream);
+    }
+}
+
+// Takes in one read, waiting for it. False: there is none in flight.
+static bool take_one(struct gn_stream *stream) {
+    const struct gn_read *read = gn_reader_reap(stream->reader, true);
+    if (read) {
+        complete(stream, read);
+        read_ahead(stream);
+    }
+    return read != NULL;
+}
+
+bool gn_fetch_await(struct gn_stream *stream, uint32_t index, uint32_t slice) {
+    if (gn_fetch_arrived(stream, index, slice)) {
+        return true;
+    }
+    uint64_t start = gn_now_ns();
+    while (!gn_fetch_failed(stream) && !gn_fetch_arrived(stream, index, slice) && take_one(stream)) {
+    }
+    gn_count(io_wait_ns, gn_now_ns() - start);
+    return !gn_fetch_failed(stream) && gn_fetch_arrived(stream, index, slice);
+}
+
+int gn_fetch_settle(struct gn_stream *stream) {
+    struct gn_fetch *fetch = stream->fetch;
+    drain(stream);
+    if (!fetch->error) {
+        check_files(stream);
+    }
+    return fetch->error;
 }
 
 // ------------------------------------------------------------------------------------------------- ending

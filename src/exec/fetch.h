@@ -42,5 +42,31 @@ uint32_t gn_fetch_misses(const struct gn_stream *stream);
 // read is in flight and no expert of this event that came from disk stays cached.
 int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity);
 
+// The other way, for few experts: computing begins before all bytes are there, and waits for each slice when it comes
+// to it.
+//
+//     n = gn_fetch_placed(stream, ready, capacity);
+//     …compute: gn_fetch_arrived() or gn_fetch_await() before a slice is touched…
+//     error = gn_fetch_settle(stream);
+
+// Returns all experts of the event, those whose bytes are there first, or 0 when some have no place yet or they exceed
+// `capacity`: then go the first way.
+uint32_t gn_fetch_placed(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity);
+
+// Whether slice `slice` of request.experts[index] is in memory. Any thread, without waiting.
+bool gn_fetch_arrived(const struct gn_stream *stream, uint32_t index, uint32_t slice);
+
+// Waits for it. Returns false when a read of the event failed. The thread that began the event only.
+bool gn_fetch_await(struct gn_stream *stream, uint32_t index, uint32_t slice);
+
+// Takes in what has arrived, without waiting, and gives the drive more to do. The thread that began the event only.
+void gn_fetch_poll(struct gn_stream *stream);
+
+// Whether a read of the event failed: what has not arrived never will. Any thread.
+bool gn_fetch_failed(const struct gn_stream *stream);
+
+// Waits for the rest of the event. Returns 0, or a negative errno as gn_fetch_next().
+int gn_fetch_settle(struct gn_stream *stream);
+
 void gn_fetch_release(struct gn_stream *stream, const struct gn_ready *ready, uint32_t n);
 void gn_fetch_end(struct gn_stream *stream);

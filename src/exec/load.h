@@ -3,6 +3,8 @@
 
 #include "model/expert_map.h"
 
+#include <stdatomic.h>
+
 #define GN_NO_ITEM UINT32_MAX
 
 struct gn_load {
@@ -11,7 +13,8 @@ struct gn_load {
     uint32_t item;      // which expert of the running event waits for it; GN_NO_ITEM: none, it is read ahead
     uint32_t in_flight; // reads not yet complete
     uint32_t n_reads;
-    int error; // of the first read that failed, a negative errno
+    _Atomic uint32_t arrived; // bit s: slice s is complete in memory; written by the reading thread, read by any
+    int error;                // of the first read that failed, a negative errno
     struct gn_read reads[GN_MAX_SLICES];
     uint8_t slice[GN_MAX_SLICES]; // which slice each read is of
 };
