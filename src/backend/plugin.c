@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static struct gn_knobs knobs;
 static char bad_setting[256]; // why the environment cannot be used; "" when it can
@@ -115,14 +116,27 @@ static struct ggml_backend_device device = {
         },
 };
 
+// The interposer understands the same words.
+static bool switched_off(void) {
+    static const char *const words[] = {"off", "0", "no", "false"};
+    const char *value = getenv("GUANACO_STREAMING");
+    for (size_t i = 0; value && i < sizeof words / sizeof *words; i++) {
+        if (strcasecmp(value, words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static const char *registry_name(ggml_backend_reg_t registry) {
     (void)registry;
     return GN_NAME;
 }
 
+// Without a device nothing is offered to us.
 static size_t registry_devices(ggml_backend_reg_t registry) {
     (void)registry;
-    return 1;
+    return switched_off() ? 0 : 1;
 }
 
 static ggml_backend_dev_t registry_device(ggml_backend_reg_t registry, size_t index) {
@@ -193,6 +207,9 @@ ggml_backend_reg_t ggml_backend_init(void) {
     if (gn_knobs_from_environment(&knobs, bad_setting, sizeof bad_setting) == 0) {
         bad_setting[0] = '\0';
         gn_log_set_level((enum gn_log_level)knobs.value[GN_LOG]);
+    }
+    if (switched_off()) {
+        gn_info("mode: nothing is streamed: GUANACO_STREAMING switches it off");
     }
     return &registry;
 }

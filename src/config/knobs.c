@@ -317,7 +317,8 @@ int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, c
 }
 
 // Variables of ours that are no knobs.
-static const char *const other_variables[] = {"GUANACO_PLUGIN", "GUANACO_STREAMING", "GUANACO_TEST_DIR"};
+static const char *const other_variables[] = {"GUANACO_PLUGIN", "GUANACO_STREAMING", "GUANACO_SPOOL_DIR",
+                                              "GUANACO_TEST_DIR"};
 
 extern char **environ;
 

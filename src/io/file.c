@@ -191,6 +191,10 @@ int gn_file_unchanged(const struct gn_file *file) {
     return same ? 0 : -ESTALE;
 }
 
+int gn_file_accept(struct gn_file *file) {
+    return fstat(file->fd, &file->opened) ? -errno : 0;
+}
+
 static ssize_t pread_retrying(int fd, void *to, size_t bytes, uint64_t offset) {
     ssize_t got;
     do {

@@ -7,3 +7,7 @@ int gn_file_fd(const struct gn_file *file);
 
 // Drops a range from the page cache that a buffered read has just filled; nothing for a direct file.
 void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes);
+
+// Takes the file as it stands now for unchanged: for one that this process writes itself. Returns 0 or a negative
+// errno.
+int gn_file_accept(struct gn_file *file);
