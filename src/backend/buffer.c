@@ -181,8 +181,8 @@ static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, 
     struct gn_stream *stream = buffer->stream;
     int failed = 0;
     if (!buffer->spool) {
-        failed = gn_spool_open(NULL, buffer->size, gn_settings()->value[GN_DIRECT], &buffer->spool, stream->error,
-                               sizeof stream->error);
+        failed = gn_spool_open(gn_settings()->text[GN_SPOOL_DIR], buffer->size, gn_settings()->value[GN_DIRECT],
+                               &buffer->spool, stream->error, sizeof stream->error);
         if (!failed) {
             char bytes[32];
             gn_info("experts come without a file: %s of them are written to %s", gn_format_bytes(buffer->size, bytes),

@@ -67,6 +67,13 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                    .fallback = 1,
                    .most = 1,
                    .help = "read past the page cache (O_DIRECT) where the file system can"},
+    [GN_SPOOL_DIR] = {.flag = "--spool-dir",
+                      .environment = "GUANACO_SPOOL_DIR",
+                      .value_name = "DIR",
+                      .kind = GN_KIND_TEXT,
+                      .wanted = "a directory",
+                      .help = "where experts are written that do not come from a mapped file, to be read from there; "
+                              "none: TMPDIR, or /var/tmp"},
     [GN_DENSE] = {.flag = "--dense",
                   .environment = "GUANACO_DENSE",
                   .value_name = "MODE",
@@ -317,8 +324,7 @@ int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, c
 }
 
 // Variables of ours that are no knobs.
-static const char *const other_variables[] = {"GUANACO_PLUGIN", "GUANACO_STREAMING", "GUANACO_SPOOL_DIR",
-                                              "GUANACO_TEST_DIR"};
+static const char *const other_variables[] = {"GUANACO_PLUGIN", "GUANACO_STREAMING", "GUANACO_TEST_DIR"};
 
 extern char **environ;
 

@@ -21,10 +21,9 @@ struct gn_spool {
     bool handed_out;
 };
 
-static const char *find_directory(bool *chosen) {
-    const char *given = getenv("GUANACO_SPOOL_DIR"), *temporary = getenv("TMPDIR");
-    *chosen = given && *given;
-    return *chosen ? given : temporary && *temporary ? temporary : "/var/tmp";
+static const char *temporary_directory(void) {
+    const char *temporary = getenv("TMPDIR");
+    return temporary && *temporary ? temporary : "/var/tmp";
 }
 
 static bool lies_in_memory(const char *directory) {
@@ -65,7 +64,7 @@ static int open_at(struct gn_spool *spool, const char *directory, uint64_t bytes
 int gn_spool_open(const char *directory, uint64_t bytes, bool direct, struct gn_spool **out, char *why,
                   size_t why_size) {
     bool chosen = directory != NULL;
-    directory = directory ? directory : find_directory(&chosen);
+    directory = chosen ? directory : temporary_directory();
     char need[32];
     gn_format_bytes(bytes, need);
     *out = NULL;

@@ -13,9 +13,9 @@
 
 struct gn_spool;
 
-// Makes a file with room for `bytes` in `directory`; NULL: the directory of GUANACO_SPOOL_DIR, else of TMPDIR, else
-// /var/tmp. A directory in memory (tmpfs) is refused unless GUANACO_SPOOL_DIR names it. Returns 0 with the spool, or a
-// negative errno with one plain line in why: what, where, what to do.
+// Makes a file with room for `bytes` in `directory` (GUANACO_SPOOL_DIR); NULL: the directory of TMPDIR, else /var/tmp,
+// unless it lies in memory (tmpfs). Returns 0 with the spool, or a negative errno with one plain line in why: what,
+// where, what to do.
 int gn_spool_open(const char *directory, uint64_t bytes, bool direct, struct gn_spool **out, char *why,
                   size_t why_size);
 void gn_spool_close(struct gn_spool *spool); // not a file handed out; NULL is allowed

@@ -86,10 +86,9 @@ static void test_memory_is_no_disk(void **state) {
     setenv("TMPDIR", "/dev/shm", 1);
     assert_int_equal(gn_spool_open(NULL, 4096, true, &spool, why, sizeof why), -ENOSPC);
     assert_non_null(strstr(why, "lies in memory"));
-    setenv("GUANACO_SPOOL_DIR", "/dev/shm", 1); // who says so means it
-    assert_int_equal(gn_spool_open(NULL, 4096, true, &spool, why, sizeof why), 0);
+    // who says so means it
+    assert_int_equal(gn_spool_open("/dev/shm", 4096, true, &spool, why, sizeof why), 0);
     gn_spool_close(spool);
-    unsetenv("GUANACO_SPOOL_DIR");
     setenv("TMPDIR", directory, 1);
     assert_int_equal(gn_spool_open(NULL, 4096, true, &spool, why, sizeof why), 0);
     assert_string_equal(gn_spool_directory(spool), directory);
@@ -101,7 +100,6 @@ int main(void) {
         perror(directory);
         return 1;
     }
-    unsetenv("GUANACO_SPOOL_DIR");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_come_back),          cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_room_is_taken_beforehand), cmocka_unit_test(test_no_such_directory),
