@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -171,6 +172,35 @@ void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes) {
         uint64_t head = offset % GN_BLOCK; // only whole pages are dropped
         uint64_t whole = (head + bytes + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
         posix_fadvise(file->fd, (off_t)(offset - head), (off_t)whole, POSIX_FADV_DONTNEED);
+    }
+}
+
+int gn_file_map(const struct gn_file *file, void **mapping) {
+    size_t bytes = (size_t)file->opened.st_size;
+    void *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file->fd, 0);
+    if (mapped == MAP_FAILED) {
+        return -errno;
+    }
+    if (madvise(mapped, bytes, MADV_RANDOM)) {
+        gn_debug("no advice for the mapping of %s: %s", file->path, strerror(errno));
+    }
+    *mapping = mapped;
+    return 0;
+}
+
+void gn_file_unmap(const struct gn_file *file, void *mapping) {
+    if (mapping) {
+        munmap(mapping, (size_t)file->opened.st_size);
+    }
+}
+
+void gn_file_drop_mapped(const struct gn_file *file, const uint8_t *mapping, uint64_t offset, uint64_t bytes) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
+    if (begin < end) {
+        // Page-table entries first: the page cache keeps what anybody has mapped.
+        (void)madvise((uint8_t *)mapping + begin, end - begin, MADV_DONTNEED);
+        posix_fadvise(file->fd, (off_t)begin, (off_t)(end - begin), POSIX_FADV_DONTNEED);
     }
 }
 

@@ -78,13 +78,15 @@ static const struct {
 static const struct way {
     const char *name, *cache;
     const char *direct, *load; // GUANACO_DIRECT, and the loader's mode
+    const char *io;            // NULL: in turn
 } ways[] = {
-    {"directly", "100%", "on", "mmap"},
-    {"directly", "30%", "on", "mmap"},
-    {"directly", "min", "on", "mmap"},
-    {"through the page cache", "30%", "off", "mmap"},
-    {"from a spool file", "min", "on", "none"},
-    {"from a spool file, buffered, the loader reading directly,", "30%", "off", "dio"},
+    {"directly", "100%", "on", "mmap", NULL},
+    {"directly", "30%", "on", "mmap", NULL},
+    {"directly", "min", "on", "mmap", NULL},
+    {"through the page cache", "30%", "off", "mmap", NULL},
+    {"in the page cache", "30%", "on", "mmap", "mapped"},
+    {"from a spool file", "min", "on", "none", NULL},
+    {"from a spool file, buffered, the loader reading directly,", "30%", "off", "dio", NULL},
 };
 enum { WAYS = sizeof ways / sizeof *ways, ALWAYS = 3 };
 
@@ -213,7 +215,7 @@ static int check_case(const struct test_case *c, int index, char *why, size_t si
         if (i >= ALWAYS && !all_ways && (i - ALWAYS) != index % (WAYS - ALWAYS)) {
             continue;
         }
-        const char *io = have_uring && (index + i) % 2 == 0 ? "uring" : "threads";
+        const char *io = ways[i].io ? ways[i].io : have_uring && (index + i) % 2 == 0 ? "uring" : "threads";
         if (stream(c, &files, &ways[i], io, why, size)) {
             return 1;
         }

@@ -151,7 +151,16 @@ int main(int argc, char **argv) {
     check("replaced by another file", test, replace, false, NULL);
     check("truncated", test, truncate_file, false, "in-use.gguf");
     check("overwritten in place", test, overwrite, false, "changed");
+    setenv("GUANACO_IO", "mapped", 1);
+    check("left alone, in the page cache", test, NULL, false, NULL);
+    check("replaced by another file, in the page cache", test, replace, false, NULL);
+    check("truncated, in the page cache", test, truncate_file, false, "in-use.gguf");
+    setenv("GUANACO_EXPERT_CACHE", "100%", 1); // nothing is read any more, and still
+    check("overwritten in place, in the page cache", test, overwrite, false, "changed");
+    setenv("GUANACO_EXPERT_CACHE", "5%", 1);
     setenv("GUANACO_SPOOL_DIR", argv[3], 1);
+    check("loaded without a mapping, kept in the page cache", test, NULL, true, NULL);
+    unsetenv("GUANACO_IO");
     check("loaded without a mapping", test, NULL, true, NULL);
     setenv("GUANACO_SPOOL_DIR", "/none/such", 1);
     test.refused = true;
