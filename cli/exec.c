@@ -23,6 +23,7 @@ struct launch {
     enum streaming streaming; // what the environment says, then the arguments
     struct arguments arguments;
     struct probe probe;
+    char *first_shard; // of the model, when another was given
     char program[PATH_MAX], plugin[PATH_MAX];
     char why[1024];
 };
@@ -103,18 +104,23 @@ static int read_options(struct launch *launch, int argc, char **argv) {
     return i;
 }
 
-// Why the model that the arguments name has nothing to stream; NULL when it has, or nobody can tell yet.
-static const char *no_experts(const struct launch *launch, char *text, size_t size) {
-    const char *path = arguments_value(&launch->arguments, "-m");
+// Looks at the model that the arguments name. Of shards any may be given: llama.cpp wants the first. Returns why it has
+// nothing to stream, in text; NULL when it has, or nobody can tell yet.
+static const char *look_at_model(struct launch *launch, char *text, size_t size) {
+    char **path = arguments_value(&launch->arguments, "-m");
     path = path ? path : arguments_value(&launch->arguments, "--model");
     struct model_file file = {0};
     char unused[1024];
-    if (!path || !model_file_open(path, &file, unused, sizeof unused)) {
+    if (!path || !model_file_open(*path, &file, unused, sizeof unused)) {
         return NULL; // the program says itself what is the matter with its model
+    }
+    if (strcmp(*path, file.shards[0]) != 0) {
+        launch->first_shard = strdup(file.shards[0]);
+        *path = launch->first_shard ? launch->first_shard : *path;
     }
     bool none = file.n_layers == 0;
     model_file_close(&file);
-    snprintf(text, size, "%s has no routed experts", path);
+    snprintf(text, size, "%s has no routed experts", *path);
     return none ? text : NULL;
 }
 
@@ -207,7 +213,7 @@ static bool set_arguments(struct launch *launch) {
 }
 
 // Whether there is something to stream, and says why not when there is not.
-static bool wants_streaming(const struct launch *launch) {
+static bool wants_streaming(struct launch *launch) {
     char text[PATH_MAX + 64];
     const char *because = NULL;
     enum streaming by_arguments = launch->arguments.streaming;
@@ -217,7 +223,7 @@ static bool wants_streaming(const struct launch *launch) {
     } else if (by_arguments == STREAMING_BY_DEFAULT && launch->streaming == STREAMING_OFF) {
         because = "GUANACO_STREAMING switches it off";
     } else {
-        because = no_experts(launch, text, sizeof text);
+        because = look_at_model(launch, text, sizeof text);
     }
     if (because) {
         gn_info("mode: nothing is streamed: %s; the program runs alone", because);
@@ -244,6 +250,7 @@ static int fail(struct launch *launch, int code) {
     gn_error("%s", launch->why);
     arguments_free(&launch->arguments);
     probe_free(&launch->probe);
+    free(launch->first_shard);
     return code;
 }
 

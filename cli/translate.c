@@ -148,10 +148,10 @@ bool arguments_have(const struct arguments *arguments, const char *flag) {
     return false;
 }
 
-const char *arguments_value(const struct arguments *arguments, const char *flag) {
+char **arguments_value(const struct arguments *arguments, const char *flag) {
     for (int i = 1; i + 1 < arguments->count; i++) {
         if (!strcmp(arguments->words[i], flag)) {
-            return arguments->words[i + 1];
+            return &arguments->words[i + 1];
         }
     }
     return NULL;

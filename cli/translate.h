@@ -28,8 +28,8 @@ bool translate_arguments(int argc, char **argv, struct gn_knobs *knobs, struct a
 
 // Whether one of the words is the flag, or begins with "flag=".
 bool arguments_have(const struct arguments *arguments, const char *flag);
-// The word after the flag, or NULL.
-const char *arguments_value(const struct arguments *arguments, const char *flag);
+// The word after the flag, which may be replaced; NULL: there is none.
+char **arguments_value(const struct arguments *arguments, const char *flag);
 // Appends a word. Returns false when memory is short.
 bool arguments_add(struct arguments *arguments, char *word);
 void arguments_free(struct arguments *arguments);
