@@ -26,6 +26,7 @@
 
 struct weight_list {
     struct gn_weight weight;
+    const void *data; // the tensor's address
     struct weight_list *next;
 };
 
@@ -163,6 +164,7 @@ static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, st
         return true;
     }
     weight->weight.stream = stream;
+    weight->data = tensor->data;
     weight->next = buffer->weights;
     buffer->weights = weight;
     tensor->extra = &weight->weight;
@@ -245,11 +247,11 @@ static bool set_weight(struct buffer *buffer, struct ggml_tensor *tensor, const 
 
 static void buffer_set(ggml_backend_buffer_t handle, struct ggml_tensor *tensor, const void *data, size_t offset,
                        size_t size) {
-    bool weight = handle->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
-    if (weight && set_weight(handle->context, tensor, data, offset, size)) {
+    // An RPC server does not say what its buffers are for: the name tells.
+    if (set_weight(handle->context, tensor, data, offset, size)) {
         return;
     }
-    if (weight && offset == 0) {
+    if (handle->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS && offset == 0) {
         gn_count(resident_tensors, 1);
         gn_debug("%s is no weight of routed experts: it stays in memory, whole", tensor->name);
     }
@@ -360,9 +362,22 @@ bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer) {
     return buffer->buft == gn_buffer_type(NULL);
 }
 
+// A weight that was set through another tensor at the same address: an RPC server makes new ones for every graph.
+static const struct gn_weight *find_weight(const struct buffer *buffer, const void *data) {
+    for (const struct weight_list *at = buffer->weights; at; at = at->next) {
+        if (at->data == data) {
+            return &at->weight;
+        }
+    }
+    return NULL;
+}
+
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
     const struct ggml_tensor *base = tensor->view_src ? tensor->view_src : tensor;
-    return base->buffer && gn_is_our_buffer(base->buffer) ? base->extra : NULL;
+    if (!base->buffer || !gn_is_our_buffer(base->buffer)) {
+        return NULL;
+    }
+    return base->extra ? base->extra : find_weight(base->buffer->context, base->data);
 }
 
 bool gn_is_whole_weight(const struct ggml_tensor *tensor) {
@@ -450,7 +465,8 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
 static void say_nothing_is_streamed(void) {
     static atomic_bool said;
     // Experts that were offered and did not come: they stay in memory, which was said, or the program only measures.
-    if (gn_weights_offered() == 0 && !atomic_exchange(&said, true)) {
+    // A program that has loaded no model, such as an RPC server, has asked for nothing.
+    if (gn_weights_asked() > 0 && gn_weights_offered() == 0 && !atomic_exchange(&said, true)) {
         gn_info("mode: nothing is streamed: this model has no routed experts, or they are placed on another device");
     }
 }

@@ -4,6 +4,7 @@
 // would otherwise go to the CPU.
 #include "backend/backend.h"
 #include "config/log.h"
+#include "config/memory.h"
 #include "guanaco.h"
 #include "stats/stats.h"
 
@@ -46,7 +47,7 @@ static const char *device_description(ggml_backend_dev_t device) {
 
 static void device_memory(ggml_backend_dev_t device, size_t *free_bytes, size_t *total_bytes) {
     (void)device;
-    *free_bytes = *total_bytes = 0;
+    *free_bytes = *total_bytes = gn_memory_available(); // an RPC client shares layers out by this
 }
 
 static enum ggml_backend_dev_type device_type(ggml_backend_dev_t device) {

@@ -306,6 +306,73 @@ def test_quick_start(test):
         same(answers, streamed[what], what)
 
 
+def server_pair(test, arguments, options=("--expert-cache", "10%")):
+    """The same arguments for both servers; the same words."""
+    with Server(test, test.demo, False, arguments=arguments) as server:
+        stock = [server.complete(prompt) for prompt in PROMPTS]
+    with Server(test, test.demo, True, options, arguments) as server:
+        streamed = [server.complete(prompt) for prompt in PROMPTS]
+        log = server.text()
+    same(stock, streamed, " ".join(arguments))
+    return log
+
+
+def test_draft(test):
+    """Two models in one process, one writing drafts for the other."""
+    log = server_pair(test, ["-np", "1", "-md", test.demo, "--spec-draft-n-max", "4"])
+    modes = re.findall("guanaco: mode: streaming", log)
+    check(len(modes) == 2, f"not two streamed models: {len(modes)}")
+
+
+def test_ngram(test):
+    check_mode(server_pair(test, ["-np", "1", "--spec-type", "ngram-simple"]))
+
+
+def test_override(test):
+    """The user's own placement of tensors beside ours."""
+    check_mode(server_pair(test, ["-np", "1", "-ot", r"blk\.2\.ffn_(up|gate|down)_exps=CPU,attn_q=CPU"]))
+    check_mode(server_pair(test, ["-np", "1", "--cpu-moe"]))
+
+
+@contextlib.contextmanager
+def rpc_servers(test, streamed, n=2):
+    """ggml-rpc-servers, each for some layers of the model; yields where they listen and what they say."""
+    processes, places, logs = [], [], []
+    try:
+        for i in range(n):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            logs.append(os.path.join(test.folder, f"rpc{i}.log"))
+            places.append(f"127.0.0.1:{port}")
+            command = test.command("ggml-rpc-server", ["-p", str(port), "-t", "1"], streamed, ["--expert-cache", "10%"])
+            with open(logs[-1], "w") as log:
+                processes.append(subprocess.Popen(command, env=test.environment, stdin=subprocess.DEVNULL, stdout=log,
+                                                  stderr=subprocess.STDOUT))
+            for _ in range(100):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                    break
+                time.sleep(0.1)
+        yield places, logs
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_rpc(test):
+    """A model split over two RPC servers, each streaming the experts of its own layers."""
+    def words(streamed):
+        with rpc_servers(test, streamed) as (places, logs):
+            out, _ = test.run("llama-completion", ["-m", test.demo, "--rpc", ",".join(places), "-ngl", "99", "-p", PROMPTS[0],
+                                                   "-n", "32", "-t", "1", "--temp", "0", "-no-cnv", "--no-repack"], False)
+            for log in logs if streamed else ():
+                with open(log, errors="replace") as text:
+                    check_mode(text.read())
+        return out
+    same(words(False), words(True), "llama-completion over RPC")
+
+
 def test_openai(test):
     node = shutil.which("node")
     have = node and subprocess.run([node, "-e", "require('openai')"], stderr=subprocess.DEVNULL).returncode == 0
@@ -328,6 +395,10 @@ CASES = {
     "limit": test_limit,
     "quick-start": test_quick_start,
     "openai": test_openai,
+    "draft": test_draft,
+    "ngram": test_ngram,
+    "override": test_override,
+    "rpc": test_rpc,
 }
 
 
