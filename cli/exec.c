@@ -130,9 +130,15 @@ static bool is_plain_path(const char *path) {
 }
 
 static bool set_environment(struct launch *launch) {
-    char preload[PATH_MAX], list[2 * PATH_MAX];
+    char preload[PATH_MAX], entry[PATH_MAX], list[2 * PATH_MAX];
     const char *others = getenv("LD_PRELOAD"), *backend = getenv("GGML_BACKEND_PATH");
-    if (backend && *backend && strcmp(backend, launch->plugin) != 0) {
+    const char *plugin = launch->plugin;
+    // What loads libllama later may keep its symbols from the plugin: the entry finds them.
+    bool has_entry = beside_program("../lib/libguanaco-entry.so", entry, sizeof entry) && !access(entry, R_OK);
+    if (launch->probe.kind == PROBE_LATER && has_entry) {
+        plugin = entry;
+    }
+    if (backend && *backend && strcmp(backend, launch->plugin) != 0 && !(has_entry && !strcmp(backend, entry))) {
         snprintf(launch->why, sizeof launch->why,
                  "GGML_BACKEND_PATH names %.200s already, and llama.cpp loads only one plugin that way; unset it",
                  backend);
@@ -150,7 +156,7 @@ static bool set_environment(struct launch *launch) {
     }
     snprintf(list, sizeof list, "%s%s%s", preload, others && *others ? ":" : "", others ? others : "");
     setenv("LD_PRELOAD", list, 1);
-    setenv("GGML_BACKEND_PATH", launch->plugin, 1);
+    setenv("GGML_BACKEND_PATH", plugin, 1);
     setenv("GUANACO_STREAMING", "on", 1);
     gn_knobs_export(&launch->knobs);
     return true;

@@ -82,6 +82,7 @@ refuses "ggml with another interface" 1 "9.8.7) has another plugin interface" "$
 says "ggml with another interface" "make llama-programs"
 gives "it runs without streaming all the same" "ran" "$guanaco" exec -- "$programs/test_exec_other" -ngs
 refuses "another plugin" 1 "GGML_BACKEND_PATH names" env GGML_BACKEND_PATH=/x.so "$guanaco" exec -- true
+ends "one within another" 0 "$guanaco" exec -- "$guanaco" exec -- true
 refuses "no plugin" 1 "plugin is not at" env GUANACO_PLUGIN=/x.so "$guanaco" exec -- true
 ends "a program that is linked to nothing of it" 0 "$guanaco" exec -- true
 says "a program that is linked to nothing of it" "not linked to libllama"

@@ -373,6 +373,23 @@ def test_rpc(test):
     same(words(False), words(True), "llama-completion over RPC")
 
 
+def test_binding(test):
+    """A language binding: Python that loads libllama itself."""
+    program = [sys.executable, os.path.join(HERE, "binding.py"), test.programs, test.demo, "12"]
+    if not os.path.exists(os.path.join(test.programs, "libllama.so")):
+        raise Skip("libllama.so is not there")
+    said = []
+    for before in ([], [test.guanaco, "exec", "--expert-cache", "10%", "--"]):
+        done = subprocess.run([*before, *program], env=test.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=120)
+        err = done.stderr.decode(errors="replace")
+        check(done.returncode == 0, f"the binding ended with {done.returncode}: {err[-800:]}")
+        if before:
+            check_mode(err)
+        said.append(done.stdout.decode())
+    same(*said, "the binding")
+
+
 def test_openai(test):
     node = shutil.which("node")
     have = node and subprocess.run([node, "-e", "require('openai')"], stderr=subprocess.DEVNULL).returncode == 0
@@ -399,6 +416,7 @@ CASES = {
     "ngram": test_ngram,
     "override": test_override,
     "rpc": test_rpc,
+    "binding": test_binding,
 }
 
 
