@@ -26,6 +26,7 @@ struct gn_weight {
 
 // plugin.c
 const struct gn_knobs *gn_settings(void); // as the environment had them when the plugin was loaded
+unsigned gn_weights_asked(void);          // weights of any kind that a loader has asked us about
 
 // buffer.c
 ggml_backend_buffer_type_t
@@ -46,7 +47,6 @@ bool gn_is_view(const struct ggml_tensor *op);     // moves no data
 bool gn_is_row_wise(const struct ggml_tensor *op); // works on each row by itself
 bool gn_is_expert_weight(const char *name);        // routed experts only: no biases, scales or adapters
 bool gn_claims(const struct ggml_tensor *op);
-unsigned gn_weights_asked(void);   // weights of any kind that a loader has asked us about
 unsigned gn_weights_offered(void); // expert weights that a loader has offered us and we took, in all
 
 // compute.c

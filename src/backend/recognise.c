@@ -82,20 +82,13 @@ bool gn_is_expert_weight(const char *name) {
     return length >= sizeof ending && !strcmp(name + length - (sizeof ending - 1), ending);
 }
 
-static atomic_uint asked, offered;
-
-unsigned gn_weights_asked(void) {
-    return atomic_load(&asked);
-}
+static atomic_uint offered;
 
 unsigned gn_weights_offered(void) {
     return atomic_load(&offered);
 }
 
 bool gn_claims(const struct ggml_tensor *op) {
-    if (op->src[0] && op->src[0]->buffer && op->src[0]->buffer->size == 0) {
-        atomic_fetch_add(&asked, 1);
-    }
     if (gn_is_view(op)) {
         const struct ggml_backend_buffer *buffer = base_of(op)->buffer;
         return !buffer || gn_is_our_buffer(buffer);
