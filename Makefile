@@ -3,7 +3,7 @@ BUILD ?= build
 CMAKE_FLAGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: all run test configure format lint asan tsan clean
+.PHONY: all run test llama-programs configure format lint asan tsan clean
 
 all: configure
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -17,6 +17,10 @@ run: all
 
 test: all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+llama-programs: configure
+	@tools/install-tools.sh g++
+	@tools/build-llama-programs.sh .deps/llama/src.bundle $(BUILD)/llama $(JOBS)
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -15,6 +15,8 @@ int command_run(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_simulate(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_exec(int argc, char **argv);
+int command_server(int argc, char **argv);
 
 // The demo model's path, or NULL when it is not there. The string is static.
 const char *demo_model(void);

@@ -11,6 +11,8 @@
 
 static const struct command commands[] = {
     {"run", command_run, "generate text, its experts streamed from disk within a memory budget"},
+    {"exec", command_exec, "run a llama.cpp program, such as llama-server, its experts streamed"},
+    {"server", command_server, "short for: exec -- llama-server"},
     {"inspect", command_inspect, "show a model's experts, their sizes, and what a budget would hold"},
     {"simulate", command_simulate, "replay a recorded routing: what each policy and budget would hit"},
     {"bench", command_bench, "measure speed at several budgets, against stock llama.cpp and what the drive allows"},

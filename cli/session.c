@@ -120,6 +120,10 @@ bool session_open(struct session *session, const char *path, struct llama_model_
         return false;
     }
     session->vocab = llama_model_get_vocab(session->model);
+    if (llama_vocab_type(session->vocab) == LLAMA_VOCAB_TYPE_NONE) {
+        snprintf(why, why_size, "%s has no tokenizer, so it can take no text; get a complete model file", path);
+        return false;
+    }
     session->sampler = make_sampler(session->options, session->vocab);
     share_threads(session, context_params.n_threads);
     return true;

@@ -26,6 +26,7 @@ struct gn_weight {
 
 // plugin.c
 const struct gn_knobs *gn_settings(void); // as the environment had them when the plugin was loaded
+unsigned gn_weights_asked(void);          // weights of any kind that a loader has asked us about
 
 // buffer.c
 ggml_backend_buffer_type_t
@@ -36,7 +37,7 @@ bool gn_is_whole_weight(const struct ggml_tensor *tensor);                    //
 // Starts the streams of all models loaded so far: protects dense weights, checks budgets. Returns 0 or a negative errno
 // after gn_fail().
 int gn_start_streams(const struct gn_knobs *knobs);
-// Sizes a stream for its first graph. Returns as above. Call with the stream's lock held.
+// Sizes a stream for its first graph, and says how it streams. Returns as above. Call with the stream's lock held.
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs);
 // Starts what is not started and describes it: the line of guanaco_mode().
 void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size);
@@ -44,7 +45,9 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size);
 // recognise.c
 bool gn_is_view(const struct ggml_tensor *op);     // moves no data
 bool gn_is_row_wise(const struct ggml_tensor *op); // works on each row by itself
+bool gn_is_expert_weight(const char *name);        // routed experts only: no biases, scales or adapters
 bool gn_claims(const struct ggml_tensor *op);
+unsigned gn_weights_offered(void); // expert weights that a loader has offered us and we took, in all
 
 // compute.c
 struct gn_compute;

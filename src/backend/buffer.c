@@ -1,6 +1,7 @@
 // The buffer type that expert tensors are loaded into. The loader hands over addresses in its file mapping; we note
-// which file and where, and touch nothing. Addresses of the buffer are reserved, never filled, unless a tensor comes
-// from elsewhere.
+// which file and where, and touch nothing. Experts that come without a file are written to one of ours first
+// (model/spool.h), at the offset that they have in the buffer. Addresses of the buffer are reserved, never filled,
+// unless a tensor is none of the routed experts.
 //
 // The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
 #include "backend/backend.h"
@@ -10,11 +11,13 @@
 #include "exec/budget.h"
 #include "model/dense.h"
 #include "model/mapping.h"
+#include "model/spool.h"
 #include "stats/stats.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,7 @@
 
 struct weight_list {
     struct gn_weight weight;
+    const void *data; // the tensor's address
     struct weight_list *next;
 };
 
@@ -32,6 +36,7 @@ struct buffer {
     struct gn_stream *stream;     // once it holds a streamed weight
     struct gn_mapped_file *files; // [n_files]
     uint32_t n_files;
+    struct gn_spool *spool; // once it holds a weight without a file
     struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
     struct weight_list *weights;
     uint32_t protected_slices; // how many the model had when its dense weights were protected
@@ -69,6 +74,7 @@ static void buffer_free(ggml_backend_buffer_t handle) {
     pthread_mutex_unlock(&list_lock);
     atomic_fetch_sub(&gn_stats.dense_bytes, buffer->stream ? buffer->stream->dense_bytes : 0);
     gn_stream_close(buffer->stream);
+    gn_spool_close(buffer->spool);
     while (buffer->weights) {
         struct weight_list *next = buffer->weights->next;
         free(buffer->weights);
@@ -142,14 +148,12 @@ static struct gn_stream *stream_of(struct buffer *buffer) {
 }
 
 // Notes in the stream, whose lock is held, where a tensor's experts are on disk. False: it cannot be streamed.
-static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
+static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, struct gn_file *file, uint64_t offset) {
     struct gn_stream *stream = buffer->stream;
-    struct gn_file *file = stream->started ? NULL : file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT]);
     struct weight_list *weight = file ? calloc(1, sizeof *weight) : NULL;
     if (!weight) {
         return false;
     }
-    uint64_t offset = buffer->last.offset + ((uintptr_t)data - buffer->last.start);
     int failed = gn_expert_map_add(&stream->map, tensor->name, (uint32_t)tensor->ne[2], file, offset, tensor->nb[2],
                                    &weight->weight.layer, &weight->weight.slice);
     if (failed) { // the bytes are not there: they must not be touched either
@@ -160,33 +164,96 @@ static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, co
         return true;
     }
     weight->weight.stream = stream;
+    weight->data = tensor->data;
     weight->next = buffer->weights;
     buffer->weights = weight;
     tensor->extra = &weight->weight;
     return true;
 }
 
-static bool note_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t size) {
-    if (tensor->ne[2] < 2 || tensor->ne[3] != 1 || !ggml_is_contiguous(tensor) || size != ggml_nbytes(tensor) ||
-        !find_mapping(buffer, data, size) || !stream_of(buffer)) {
+static bool note_mapped(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
+    struct gn_file *file =
+        buffer->stream->started ? NULL : file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT]);
+    return note_in_stream(buffer, tensor, file, buffer->last.offset + ((uintptr_t)data - buffer->last.start));
+}
+
+// Keeps bytes of a tensor that no file backs in one of ours. Cannot be refused: what fails here, fails the model.
+static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, const void *data, size_t offset,
+                       size_t size) {
+    struct gn_stream *stream = buffer->stream;
+    int failed = 0;
+    if (!buffer->spool) {
+        failed = gn_spool_open(gn_settings()->text[GN_SPOOL_DIR], buffer->size, gn_settings()->value[GN_DIRECT],
+                               &buffer->spool, stream->error, sizeof stream->error);
+        if (!failed) {
+            char bytes[32];
+            gn_info("experts come without a file: %s of them are written to %s", gn_format_bytes(buffer->size, bytes),
+                    gn_spool_directory(buffer->spool));
+        }
+    }
+    if (!failed) {
+        uint64_t at = (uint64_t)((const uint8_t *)tensor->data - buffer->base) + offset;
+        failed = gn_spool_write(buffer->spool, at, data, size);
+        if (failed) {
+            snprintf(stream->error, sizeof stream->error, "cannot write %s to a file in %s: %s", tensor->name,
+                     gn_spool_directory(buffer->spool), strerror(-failed));
+        }
+    }
+    return failed;
+}
+
+// Takes a routed expert weight, or a part of one, that comes by memory.
+static void spool_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
+                         size_t size) {
+    struct gn_stream *stream = buffer->stream;
+    bool noted = gn_streamed_weight(tensor) != NULL;
+    if (stream->broken) {
+        return;
+    }
+    if (stream->started) { // slots may hold what was there before
+        stream->broken = true;
+        snprintf(stream->error, sizeof stream->error, "%s is being changed while it is in use", tensor->name);
+        return;
+    }
+    stream->broken = spool_bytes(buffer, tensor, data, offset, size) != 0;
+    if (!stream->broken && !noted) {
+        struct gn_file *file = gn_spool_file(buffer->spool);
+        snprintf(stream->error, sizeof stream->error, "memory is short");
+        stream->broken =
+            stream->broken || !note_in_stream(buffer, tensor, file, (uint64_t)((uint8_t *)tensor->data - buffer->base));
+        stream->error[0] = stream->broken ? stream->error[0] : '\0';
+    }
+}
+
+// Whether its experts, as they stand in memory, are what a slot can hold.
+static bool has_experts(const struct ggml_tensor *tensor) {
+    return tensor->ne[2] >= 2 && tensor->ne[3] == 1 && ggml_is_contiguous(tensor) && !tensor->view_src &&
+           gn_is_expert_weight(tensor->name);
+}
+
+static bool set_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
+                       size_t size) {
+    if (!has_experts(tensor) || !stream_of(buffer)) {
         return false;
     }
     pthread_mutex_lock(&buffer->stream->lock);
-    bool noted = note_in_stream(buffer, tensor, data);
+    bool whole = offset == 0 && size == ggml_nbytes(tensor);
+    if (!whole || !find_mapping(buffer, data, size) || !note_mapped(buffer, tensor, data)) {
+        spool_weight(buffer, tensor, data, offset, size);
+    }
     pthread_mutex_unlock(&buffer->stream->lock);
-    return noted;
+    return true;
 }
 
 static void buffer_set(ggml_backend_buffer_t handle, struct ggml_tensor *tensor, const void *data, size_t offset,
                        size_t size) {
-    struct buffer *buffer = handle->context;
-    bool weight = handle->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
-    if (weight && offset == 0 && note_weight(buffer, tensor, data, size)) {
+    // An RPC server does not say what its buffers are for: the name tells.
+    if (set_weight(handle->context, tensor, data, offset, size)) {
         return;
     }
-    if (weight && offset == 0) {
+    if (handle->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS && offset == 0) {
         gn_count(resident_tensors, 1);
-        gn_warn("%s cannot be streamed (is the model file mapped?): it stays in memory, whole", tensor->name);
+        gn_debug("%s is no weight of routed experts: it stays in memory, whole", tensor->name);
     }
     memcpy((uint8_t *)tensor->data + offset, data, size);
 }
@@ -226,6 +293,28 @@ static void buffer_clear(ggml_backend_buffer_t handle, uint8_t value) {
     }
 }
 
+// Sizes the streams that a context waits for. ggml takes memory for the results of our graphs when the context has its
+// KV cache: a good time, since what goes wrong can still be told by the context not coming about, and the line that
+// says how it streams does not come amid the first words. Our own programs ask when it suits them (guanaco_mode).
+static bool start_waiting(void) {
+    const struct gn_knobs *knobs = gn_settings();
+    bool failed = false, others = false;
+    if (knobs->given[GN_RESERVE]) {
+        return true;
+    }
+    pthread_mutex_lock(&list_lock);
+    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
+        struct gn_stream *stream = buffer->stream;
+        pthread_mutex_lock(&stream->lock);
+        bool waits = stream->map.n_layers > 0 && buffer->protected_slices == stream->map.n_slices;
+        failed |= waits && !stream->started && gn_ready_stream(stream, knobs) != 0;
+        others |= stream->started;
+        pthread_mutex_unlock(&stream->lock);
+    }
+    pthread_mutex_unlock(&list_lock);
+    return !failed || others;
+}
+
 static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size) {
     static const struct ggml_backend_buffer_i interface = {
         .free_buffer = buffer_free,
@@ -235,6 +324,9 @@ static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t 
         .get_tensor = buffer_get,
         .clear = buffer_clear,
     };
+    if (!start_waiting()) {
+        return NULL;
+    }
     struct buffer *buffer = calloc(1, sizeof *buffer);
     if (!buffer) {
         return NULL;
@@ -270,9 +362,22 @@ bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer) {
     return buffer->buft == gn_buffer_type(NULL);
 }
 
+// A weight that was set through another tensor at the same address: an RPC server makes new ones for every graph.
+static const struct gn_weight *find_weight(const struct buffer *buffer, const void *data) {
+    for (const struct weight_list *at = buffer->weights; at; at = at->next) {
+        if (at->data == data) {
+            return &at->weight;
+        }
+    }
+    return NULL;
+}
+
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
     const struct ggml_tensor *base = tensor->view_src ? tensor->view_src : tensor;
-    return base->buffer && gn_is_our_buffer(base->buffer) ? base->extra : NULL;
+    if (!base->buffer || !gn_is_our_buffer(base->buffer)) {
+        return NULL;
+    }
+    return base->extra ? base->extra : find_weight(base->buffer->context, base->data);
 }
 
 bool gn_is_whole_weight(const struct ggml_tensor *tensor) {
@@ -308,6 +413,9 @@ static unsigned shards_without_experts(const struct buffer *buffer) {
 }
 
 static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
+    if (buffer->n_files == 0) { // nothing is mapped: the dense weights are in the program's own memory
+        return 0;
+    }
     struct gn_dense_result result;
     int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
                                   (enum gn_dense_mode)knobs->value[GN_DENSE], room_for_dense(buffer, knobs),
@@ -353,6 +461,16 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
     return failed;
 }
 
+// Says once that a model is loaded of which nothing is streamed.
+static void say_nothing_is_streamed(void) {
+    static atomic_bool said;
+    // Experts that were offered and did not come: they stay in memory, which was said, or the program only measures.
+    // A program that has loaded no model, such as an RPC server, has asked for nothing.
+    if (gn_weights_asked() > 0 && gn_weights_offered() == 0 && !atomic_exchange(&said, true)) {
+        gn_info("mode: nothing is streamed: this model has no routed experts, or they are placed on another device");
+    }
+}
+
 int gn_start_streams(const struct gn_knobs *knobs) {
     int failed = 0;
     bool others = false;
@@ -363,6 +481,9 @@ int gn_start_streams(const struct gn_knobs *knobs) {
         failed = failed ? failed : this_one;
         others = others || buffer->stream->started;
         pthread_mutex_unlock(&buffer->stream->lock);
+    }
+    if (!buffers) {
+        say_nothing_is_streamed();
     }
     pthread_mutex_unlock(&list_lock);
     // The context that is being made may be of a model that works already; one that does not fails its own graphs.
@@ -390,9 +511,15 @@ static int make_ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
 }
 
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    bool first = !stream->started;
     int failed = make_ready(stream, knobs);
     if (failed) {
         gn_fail("%s", stream->error);
+    }
+    if (first && !failed) { // the program has not asked for this with guanaco_mode()
+        char text[512];
+        gn_stream_describe(stream, text, sizeof text);
+        gn_info("mode: %s", text);
     }
     return failed;
 }

@@ -4,13 +4,16 @@
 // would otherwise go to the CPU.
 #include "backend/backend.h"
 #include "config/log.h"
+#include "config/memory.h"
 #include "guanaco.h"
 #include "stats/stats.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static struct gn_knobs knobs;
 static char bad_setting[256]; // why the environment cannot be used; "" when it can
@@ -45,7 +48,7 @@ static const char *device_description(ggml_backend_dev_t device) {
 
 static void device_memory(ggml_backend_dev_t device, size_t *free_bytes, size_t *total_bytes) {
     (void)device;
-    *free_bytes = *total_bytes = 0;
+    *free_bytes = *total_bytes = gn_memory_available(); // an RPC client shares layers out by this
 }
 
 static enum ggml_backend_dev_type device_type(ggml_backend_dev_t device) {
@@ -91,8 +94,18 @@ static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) 
     return gn_buffer_type(device);
 }
 
+static atomic_uint asked;
+
+unsigned gn_weights_asked(void) {
+    return atomic_load(&asked);
+}
+
 static bool device_supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op) {
     (void)device;
+    const struct ggml_tensor *weight = op->src[0];
+    if (weight && weight->buffer && weight->buffer->size == 0) { // as a loader asks
+        atomic_fetch_add(&asked, 1);
+    }
     return gn_claims(op);
 }
 
@@ -115,14 +128,27 @@ static struct ggml_backend_device device = {
         },
 };
 
+// The interposer understands the same words.
+static bool switched_off(void) {
+    static const char *const words[] = {"off", "0", "no", "false"};
+    const char *value = getenv("GUANACO_STREAMING");
+    for (size_t i = 0; value && i < sizeof words / sizeof *words; i++) {
+        if (strcasecmp(value, words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static const char *registry_name(ggml_backend_reg_t registry) {
     (void)registry;
     return GN_NAME;
 }
 
+// Without a device nothing is offered to us.
 static size_t registry_devices(ggml_backend_reg_t registry) {
     (void)registry;
-    return 1;
+    return switched_off() ? 0 : 1;
 }
 
 static ggml_backend_dev_t registry_device(ggml_backend_reg_t registry, size_t index) {
@@ -193,6 +219,9 @@ ggml_backend_reg_t ggml_backend_init(void) {
     if (gn_knobs_from_environment(&knobs, bad_setting, sizeof bad_setting) == 0) {
         bad_setting[0] = '\0';
         gn_log_set_level((enum gn_log_level)knobs.value[GN_LOG]);
+    }
+    if (switched_off()) {
+        gn_info("mode: nothing is streamed: GUANACO_STREAMING switches it off");
     }
     return &registry;
 }

@@ -2,6 +2,7 @@
 // ggml hands us a whole MoE layer in one call. Claiming anything else would draw the rest of the graph to us.
 #include "backend/backend.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 // The longest chain of operations between two expert products that is followed: clamped and scaled activations need
@@ -75,11 +76,16 @@ static bool claims_row_wise(const struct ggml_tensor *op) {
     return !is_last_product(product) || (op->op == GGML_OP_ADD_ID && base_of(op->src[0]) == product);
 }
 
-// A weight's name, as the loader asks: routed experts only, no biases, scales or adapters.
-static bool is_expert_weight(const char *name) {
+bool gn_is_expert_weight(const char *name) {
     size_t length = strlen(name);
     static const char ending[] = "exps.weight";
     return length >= sizeof ending && !strcmp(name + length - (sizeof ending - 1), ending);
+}
+
+static atomic_uint offered;
+
+unsigned gn_weights_offered(void) {
+    return atomic_load(&offered);
 }
 
 bool gn_claims(const struct ggml_tensor *op) {
@@ -92,8 +98,12 @@ bool gn_claims(const struct ggml_tensor *op) {
         const struct ggml_tensor *rows = op->src[1], *ids = op->src[2];
         bool by_row = rows->type == GGML_TYPE_F32 && rows->nb[0] == sizeof(float) && rows->ne[2] == ids->ne[1] &&
                       (rows->ne[1] == 1 || rows->ne[1] == ids->ne[0]);
-        return by_row && gn_is_whole_weight(op->src[0]) &&
-               (!being_loaded || (is_expert_weight(op->src[0]->name) && op->src[0]->ne[2] > 1));
+        bool claimed = by_row && gn_is_whole_weight(op->src[0]) &&
+                       (!being_loaded || (gn_is_expert_weight(op->src[0]->name) && op->src[0]->ne[2] > 1));
+        if (claimed && being_loaded) {
+            atomic_fetch_add(&offered, 1);
+        }
+        return claimed;
     }
     return gn_is_row_wise(op) && claims_row_wise(op);
 }

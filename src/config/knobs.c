@@ -15,7 +15,7 @@
 #define MIB ((int64_t)1 << 20)
 #define PIB ((int64_t)1 << 50)
 
-static const char *const io_names[] = {"auto", "uring", "threads", "null", NULL};
+static const char *const io_names[] = {"auto", "uring", "threads", "mapped", "null", NULL};
 static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL};
 static const char *const prefetch_names[] = {"off", "router", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
@@ -51,8 +51,9 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                .choices = io_names,
                .most = GN_READER_NULL,
                .help =
-                   "how experts are read: auto takes uring, or threads where the kernel refuses it; null reads nothing "
-                   "and gives garbage, to measure all but the reading"},
+                   "how experts are read: auto takes uring, or threads where the kernel refuses it; mapped leaves them "
+                   "in the page cache, which several processes share; null reads nothing and gives garbage, to measure "
+                   "all but the reading"},
     [GN_IO_DEPTH] = {.flag = "--io-depth",
                      .environment = "GUANACO_IO_DEPTH",
                      .value_name = "N",
@@ -67,6 +68,13 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                    .fallback = 1,
                    .most = 1,
                    .help = "read past the page cache (O_DIRECT) where the file system can"},
+    [GN_SPOOL_DIR] = {.flag = "--spool-dir",
+                      .environment = "GUANACO_SPOOL_DIR",
+                      .value_name = "DIR",
+                      .kind = GN_KIND_TEXT,
+                      .wanted = "a directory",
+                      .help = "where experts are written that do not come from a mapped file, to be read from there; "
+                              "none: TMPDIR, or /var/tmp"},
     [GN_DENSE] = {.flag = "--dense",
                   .environment = "GUANACO_DENSE",
                   .value_name = "MODE",

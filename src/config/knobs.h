@@ -18,6 +18,7 @@ enum gn_knob {
     GN_IO,             // enum gn_reader_kind
     GN_IO_DEPTH,       // reads in flight; 0: the engine's default
     GN_DIRECT,         // bool: O_DIRECT where the file system has it
+    GN_SPOOL_DIR,      // text: where experts that come without a file are written; none: a directory of the system's
     GN_DENSE,          // enum gn_dense_mode
     GN_POLICY,         // eviction policy, by index in gn_policies[]
     GN_PIN_HOT,        // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows

@@ -184,6 +184,9 @@ static void place_misses(struct gn_stream *stream) {
         }
         uint32_t slot = gn_cache_insert(stream->cache, item->entry, !fetch->request.prefill);
         item->kept = slot != GN_NONE;
+        if (item->kept) {
+            gn_stream_hold(stream, slot, fetch->request.layer, fetch->request.experts[i]);
+        }
         item->fresh = item->kept && item->spare == GN_NONE;
         if (item->kept && !item->fresh) {
             exchange(stream, i, slot);
@@ -320,10 +323,11 @@ static void drain(struct gn_stream *stream) {
     }
 }
 
-// Makes sure that no file changed under the reads of this event, once they are all complete.
+// Makes sure that no file changed under the reads of this event, once they are all complete. What stays in the page
+// cache changes with the file even when nothing is read.
 static void check_files(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
-    if (!fetch->any_missed || fetch->checked || in_progress(fetch)) {
+    if (fetch->checked || in_progress(fetch)) {
         return;
     }
     fetch->checked = true;
@@ -363,7 +367,7 @@ int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t cap
     if (fetch->left == 0) {
         return 0;
     }
-    if (fetch->any_missed && !fetch->error) {
+    if ((fetch->any_missed || stream->held) && !fetch->error) {
         collect(stream);
         check_files(stream);
     }
@@ -458,6 +462,8 @@ int gn_fetch_settle(struct gn_stream *stream) {
 
 static void give_back_spare(struct gn_stream *stream, struct item *item) {
     if (item->spare != GN_NONE) {
+        const struct gn_load *load = stream->spares.spare[item->spare].load;
+        gn_expert_drop(load->layer, load->expert);
         stream->spares.spare[item->spare].use = GN_SPARE_FREE;
         item->spare = GN_NONE;
         gn_count(staged, 1);

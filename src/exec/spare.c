@@ -54,6 +54,7 @@ uint32_t gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *laye
         struct gn_spare *spare = &spares->spare[i];
         if (spare->use == GN_SPARE_AHEAD && (!layer || spare->load->layer == layer)) {
             spare->use = spare->load->in_flight ? GN_SPARE_DOOMED : GN_SPARE_FREE;
+            gn_expert_drop(spare->load->layer, spare->load->expert);
             spares->ahead--;
             n++;
         }

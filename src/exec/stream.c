@@ -31,6 +31,8 @@ static void stop(struct gn_stream *stream) {
     stream->cache = NULL;
     free(stream->slot_memory);
     stream->slot_memory = NULL;
+    free(stream->held);
+    stream->held = NULL;
     free(stream->ahead.experts);
     stream->ahead = (struct gn_ahead){0};
     if (stream->region) {
@@ -126,6 +128,25 @@ static int take_memory(struct gn_stream *stream, uint32_t n_spares) {
     return 0;
 }
 
+// Slots keep their addresses, but nothing is ever put there.
+static int stay_in_place(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (knobs->value[GN_IO] != GN_READER_MAPPED) {
+        return 0;
+    }
+    stream->held = calloc(gn_cache_slots(stream->cache) + 1, sizeof *stream->held);
+    return stream->held ? gn_expert_map_in_place(&stream->map) : -ENOMEM;
+}
+
+void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert) {
+    if (stream->held) {
+        struct gn_held *held = &stream->held[slot];
+        if (held->layer) {
+            gn_expert_drop(held->layer, held->expert);
+        }
+        *held = (struct gn_held){layer, expert};
+    }
+}
+
 static int open_reader(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_reader_options options = {
         .kind = (enum gn_reader_kind)knobs->value[GN_IO],
@@ -164,6 +185,10 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     failed = take_memory(stream, budget.n_staging);
     if (failed) {
         return fail(stream, failed, "cannot take the memory for expert slots");
+    }
+    failed = stay_in_place(stream, knobs);
+    if (failed) {
+        return fail(stream, failed, "cannot map the model for --io mapped (GUANACO_IO)");
     }
     failed = open_reader(stream, knobs);
     if (failed) {
@@ -241,8 +266,9 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
              "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s",
              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
              experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
-             direct == stream->map.n_files ? "O_DIRECT"
-             : direct                      ? "O_DIRECT for some files"
-                                           : "buffered",
+             stream->held                    ? "in the page cache"
+             : direct == stream->map.n_files ? "O_DIRECT"
+             : direct                        ? "O_DIRECT for some files"
+                                             : "buffered",
              stream->policy, held[stream->dense]);
 }

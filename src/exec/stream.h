@@ -37,6 +37,10 @@ struct gn_stream {
     uint8_t *memory; // slots, then spares: the part of the region that begins at a huge page
     uint64_t memory_bytes;
     uint8_t **slot_memory; // [slots] where each slot is now: slots and spares exchange their memory
+    struct gn_held {
+        const struct gn_layer *layer; // NULL: none
+        uint32_t expert;
+    } * held; // [slots] what is in each, when experts stay in the page cache (--io mapped); else NULL
     struct gn_spares spares;
     struct gn_ahead ahead;
 
@@ -61,6 +65,9 @@ int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, cons
 
 // Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that.
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
+
+// Notes that a slot takes an expert in. Where experts stay in the page cache, that is when the one before it leaves.
+void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
 
 // Says once, in one line, when the slots hold less than the experts that one token uses: the token cycle, top_k experts
 // of every layer. An LRU hits nothing then, other policies little. Call with the lock held, when an event has shown

@@ -31,6 +31,7 @@ static inline struct gn_read *gn_read_pop(struct gn_read_list *list) {
 
 struct gn_engine {
     const char *name;
+    bool in_place;              // moves no bytes: `to` is in a mapping of the file, which must not be written to
     unsigned depth, most_depth; // reads in flight: by default, and at most
 
     // Returns 0 and the engine's own state, or a negative errno. May lower *depth.
@@ -46,7 +47,7 @@ struct gn_engine {
     void (*reap)(void *state, bool wait, struct gn_read_list *ended);
 };
 
-extern const struct gn_engine gn_uring_engine, gn_threads_engine, gn_null_engine;
+extern const struct gn_engine gn_uring_engine, gn_threads_engine, gn_mapped_engine, gn_null_engine;
 
 // As gn_reader_open(), with an engine of the caller's: options->kind is not looked at.
 int gn_reader_open_engine(const struct gn_engine *engine, const struct gn_reader_options *options,

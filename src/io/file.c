@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -174,6 +175,35 @@ void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes) {
     }
 }
 
+int gn_file_map(const struct gn_file *file, void **mapping) {
+    size_t bytes = (size_t)file->opened.st_size;
+    void *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file->fd, 0);
+    if (mapped == MAP_FAILED) {
+        return -errno;
+    }
+    if (madvise(mapped, bytes, MADV_RANDOM)) {
+        gn_debug("no advice for the mapping of %s: %s", file->path, strerror(errno));
+    }
+    *mapping = mapped;
+    return 0;
+}
+
+void gn_file_unmap(const struct gn_file *file, void *mapping) {
+    if (mapping) {
+        munmap(mapping, (size_t)file->opened.st_size);
+    }
+}
+
+void gn_file_drop_mapped(const struct gn_file *file, const uint8_t *mapping, uint64_t offset, uint64_t bytes) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
+    if (begin < end) {
+        // Page-table entries first: the page cache keeps what anybody has mapped.
+        (void)madvise((uint8_t *)mapping + begin, end - begin, MADV_DONTNEED);
+        posix_fadvise(file->fd, (off_t)begin, (off_t)(end - begin), POSIX_FADV_DONTNEED);
+    }
+}
+
 static bool same_time(struct timespec a, struct timespec b) {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
@@ -189,6 +219,10 @@ int gn_file_unchanged(const struct gn_file *file) {
     bool same = now.st_size == then->st_size && same_time(now.st_mtim, then->st_mtim) &&
                 (relinked || same_time(now.st_ctim, then->st_ctim));
     return same ? 0 : -ESTALE;
+}
+
+int gn_file_accept(struct gn_file *file) {
+    return fstat(file->fd, &file->opened) ? -errno : 0;
 }
 
 static ssize_t pread_retrying(int fd, void *to, size_t bytes, uint64_t offset) {

@@ -7,3 +7,14 @@ int gn_file_fd(const struct gn_file *file);
 
 // Drops a range from the page cache that a buffered read has just filled; nothing for a direct file.
 void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes);
+
+// Maps the whole file, read-only, with no read-ahead. Returns 0 with its first byte, or a negative errno.
+int gn_file_map(const struct gn_file *file, void **mapping);
+void gn_file_unmap(const struct gn_file *file, void *mapping); // NULL is allowed
+// Gives back the whole pages within a range, to the kernel and out of the page cache. Advice: pages that another
+// process has mapped stay.
+void gn_file_drop_mapped(const struct gn_file *file, const uint8_t *mapping, uint64_t offset, uint64_t bytes);
+
+// Takes the file as it stands now for unchanged: for one that this process writes itself. Returns 0 or a negative
+// errno.
+int gn_file_accept(struct gn_file *file);

@@ -56,6 +56,8 @@ int gn_reader_open(const struct gn_reader_options *options, struct gn_reader **o
         return gn_reader_open_engine(&gn_uring_engine, options, out);
     case GN_READER_THREADS:
         return gn_reader_open_engine(&gn_threads_engine, options, out);
+    case GN_READER_MAPPED:
+        return gn_reader_open_engine(&gn_mapped_engine, options, out);
     case GN_READER_NULL:
         return gn_reader_open_engine(&gn_null_engine, options, out);
     }
@@ -129,11 +131,15 @@ static void inject_fault(const struct gn_reader *reader, struct gn_read *read) {
     uint32_t arrived = reader->fail_result > 0 ? (uint32_t)reader->fail_result : 0;
     read->done = arrived < read->length ? arrived : read->length;
     read->result = reader->fail_result < 0 ? reader->fail_result : -ENODATA;
-    memset((uint8_t *)read->to + read->done, 0xA5, read->length - read->done);
+    if (!reader->engine->in_place) {
+        memset((uint8_t *)read->to + read->done, 0xA5, read->length - read->done);
+    }
 }
 
 static void finish(struct gn_reader *reader, struct gn_read *read, int result) {
-    gn_file_drop(read->file, read->offset, read->length);
+    if (!reader->engine->in_place) {
+        gn_file_drop(read->file, read->offset, read->length);
+    }
     read->result = result;
     if (read == reader->to_fail) {
         inject_fault(reader, read);

@@ -66,6 +66,7 @@ enum gn_reader_kind {
     GN_READER_AUTO,    // io_uring, or threads where it is not to be had
     GN_READER_URING,   // io_uring; opening fails where the kernel or a sandbox refuses it
     GN_READER_THREADS, // a pool of threads that call pread()
+    GN_READER_MAPPED,  // `to` lies in a read-only mapping of the file: its pages are brought into memory, nothing moves
     GN_READER_NULL,    // every read succeeds at once and moves nothing: measures all but the I/O, results are garbage
 };
 
@@ -88,7 +89,7 @@ int gn_reader_open(const struct gn_reader_options *options, struct gn_reader **o
 // Waits for reads in flight, which then are the caller's again. NULL is allowed.
 void gn_reader_close(struct gn_reader *reader);
 
-const char *gn_reader_name(const struct gn_reader *reader); // "io_uring", "threads" or "null"
+const char *gn_reader_name(const struct gn_reader *reader); // "io_uring", "threads", "mapped" or "null"
 
 // Starts n reads, in the given order, with as few system calls as the engine can. Never blocks on more reads than fit
 // in flight: what exceeds the depth is queued and started as others complete. Cannot fail: errors come with the

@@ -1,5 +1,7 @@
 #include "model/expert_map.h"
 
+#include "io/file.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,13 +144,46 @@ void gn_expert_map_finish(struct gn_expert_map *map) {
     }
 }
 
+static int map_files(struct gn_expert_map *map) {
+    map->mappings = calloc(map->n_files + 1, sizeof *map->mappings);
+    int failed = map->mappings ? 0 : -ENOMEM;
+    for (uint32_t f = 0; f < map->n_files && !failed; f++) {
+        failed = gn_file_map(map->files[f], &map->mappings[f]);
+    }
+    return failed;
+}
+
+int gn_expert_map_in_place(struct gn_expert_map *map) {
+    int failed = map->mappings ? 0 : map_files(map);
+    for (uint32_t l = 0; l < map->n_layers && !failed; l++) {
+        for (uint32_t s = 0; s < map->layers[l]->n_slices; s++) {
+            struct gn_slice *slice = &map->layers[l]->slices[s];
+            for (uint32_t f = 0; f < map->n_files; f++) {
+                slice->mapped = map->files[f] == slice->file ? map->mappings[f] : slice->mapped;
+            }
+        }
+    }
+    return failed;
+}
+
+void gn_expert_drop(const struct gn_layer *layer, uint32_t expert) {
+    for (uint32_t s = 0; s < layer->n_slices; s++) {
+        const struct gn_slice *slice = &layer->slices[s];
+        if (slice->mapped) {
+            gn_file_drop_mapped(slice->file, slice->mapped, expert_offset(slice, expert), slice->bytes);
+        }
+    }
+}
+
 void gn_expert_map_free(struct gn_expert_map *map) {
     for (uint32_t l = 0; l < map->n_layers; l++) {
         free(map->layers[l]);
     }
     for (uint32_t f = 0; f < map->n_files; f++) {
+        gn_file_unmap(map->files[f], map->mappings ? map->mappings[f] : NULL);
         gn_file_close(map->files[f]);
     }
+    free(map->mappings);
     free(map->layers);
     free(map->files);
     *map = (struct gn_expert_map){0};
@@ -178,10 +213,11 @@ struct gn_read gn_slice_read(const struct gn_slice *slice, uint32_t expert, uint
         .offset = first,
         .length = (uint32_t)(block_ceil(begin + slice->bytes) - first),
         .need = (uint32_t)(begin + slice->bytes - first),
-        .to = slot + slice->at,
+        .to = slice->mapped ? (uint8_t *)slice->mapped + first : slot + slice->at,
     };
 }
 
 const uint8_t *gn_slice_data(const struct gn_slice *slice, uint32_t expert, const uint8_t *slot) {
-    return slot + slice->at + expert_offset(slice, expert) % GN_BLOCK;
+    uint64_t begin = expert_offset(slice, expert);
+    return slice->mapped ? slice->mapped + begin : slot + slice->at + begin % GN_BLOCK;
 }

@@ -21,7 +21,9 @@ struct gn_slice {
     uint64_t offset;      // of expert 0, bytes
     uint64_t bytes;       // of one expert; expert e begins at offset + e * bytes
     uint64_t at;          // where the slice's blocks begin in a slot
-    bool last;            // needed last in a layer (down): read after the others
+    const uint8_t
+        *mapped; // byte 0 of a mapping of the file: experts stay there, slots have no bytes; NULL: they are read
+    bool last;   // needed last in a layer (down): read after the others
 };
 
 struct gn_layer {
@@ -40,6 +42,7 @@ struct gn_expert_map {
     uint32_t n_layers;
     struct gn_file **files; // [n_files]
     uint32_t n_files;
+    void **mappings; // [n_files] of whole files, after gn_expert_map_in_place()
     uint32_t n_slices;
     uint64_t bytes; // of all experts, on disk
 };
@@ -52,6 +55,14 @@ int gn_expert_map_add(struct gn_expert_map *map, const char *name, uint32_t n_ex
 
 // Sorts the layers into sweep order and lays out their slots. To be called again if more was added.
 void gn_expert_map_finish(struct gn_expert_map *map);
+
+// Maps the files, for experts to stay in the page cache instead of being read into slots: the reads of a slice then
+// bring in its pages of the mapping (GN_READER_MAPPED), and its data is there. Returns 0 or a negative errno.
+int gn_expert_map_in_place(struct gn_expert_map *map);
+
+// Gives an expert's pages back, of a map whose experts stay in place: those that it shares with no other expert, and
+// that no other process has mapped. Does nothing for other maps.
+void gn_expert_drop(const struct gn_layer *layer, uint32_t expert);
 
 void gn_expert_map_free(struct gn_expert_map *map); // what it holds, not the struct; closes the files
 

@@ -2,9 +2,11 @@
 //
 //     conformance TINY LOGITS PLUGIN FOLDER [CASE...]
 //
+// GUANACO_TEST_WAYS=all in the environment: each case in every way, not in one of the others in turn.
 // TINY makes the models, LOGITS runs the scenario (tiny.c, logits.c), FOLDER takes the files. Per case: stock once,
-// streamed with room for all experts, for some and for the fewest possible, and stock again with one expert zeroed,
-// whose bits must differ: else the comparison would show nothing.
+// streamed with room for all experts, for some and for the fewest possible, streamed in one of the other ways to get at
+// the bytes (through the page cache, from a spool file), and stock again with one expert zeroed, whose bits must
+// differ: else the comparison would show nothing.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +30,7 @@ struct test_case {
 };
 
 static const char *tiny, *logits, *plugin, *folder;
-static bool have_uring;
+static bool have_uring, all_ways;
 
 // One thread unless a case says otherwise: bits may depend on the number of threads, in stock too (attention over 512
 // cells and more is summed up per thread).
@@ -71,6 +73,22 @@ static const struct {
     {"two-threads-deepseek4", "deepseek4", "", "--threads 2 --prompt 20 --decode 6"},
     {"two-threads-gpt-oss", "gpt-oss", "", "--threads 2 --prompt 20 --decode 6"},
 };
+
+// How the bytes of experts are got at, each with another room for them.
+static const struct way {
+    const char *name, *cache;
+    const char *direct, *load; // GUANACO_DIRECT, and the loader's mode
+    const char *io;            // NULL: in turn
+} ways[] = {
+    {"directly", "100%", "on", "mmap", NULL},
+    {"directly", "30%", "on", "mmap", NULL},
+    {"directly", "min", "on", "mmap", NULL},
+    {"through the page cache", "30%", "off", "mmap", NULL},
+    {"in the page cache", "30%", "on", "mmap", "mapped"},
+    {"from a spool file", "min", "on", "none", NULL},
+    {"from a spool file, buffered, the loader reading directly,", "30%", "off", "dio", NULL},
+};
+enum { WAYS = sizeof ways / sizeof *ways, ALWAYS = 3 };
 
 // ---- running programs
 // -------------------------------------------------------------------------------------------------
@@ -128,13 +146,16 @@ static int make_model(const struct test_case *c, const struct files *files, cons
     return run(arguments, files->log);
 }
 
-static int run_model(const struct test_case *c, const struct files *files, const char *out, bool stream) {
+// Stock when `way` is NULL.
+static int run_model(const struct test_case *c, const struct files *files, const char *out, const struct way *way) {
     char text[256];
     char *arguments[MOST_ARGUMENTS] = {(char *)logits, (char *)files->model, (char *)out, "--threads", "1"};
     int n = split(text, sizeof text, c->run_options, arguments, 5);
-    if (stream) {
+    if (way) {
         arguments[n++] = "--plugin";
         arguments[n++] = (char *)plugin;
+        arguments[n++] = "--load";
+        arguments[n++] = (char *)way->load;
     }
     return run(arguments, files->log);
 }
@@ -160,13 +181,14 @@ static int complain(char *why, size_t size, const char *what, int code) {
     return 1;
 }
 
-static int stream_at(const struct test_case *c, const struct files *files, const char *cache, const char *io, char *why,
-                     size_t size) {
-    setenv("GUANACO_EXPERT_CACHE", cache, 1);
+static int stream(const struct test_case *c, const struct files *files, const struct way *way, const char *io,
+                  char *why, size_t size) {
+    setenv("GUANACO_EXPERT_CACHE", way->cache, 1);
+    setenv("GUANACO_DIRECT", way->direct, 1);
     setenv("GUANACO_IO", io, 1);
-    char what[128];
-    snprintf(what, sizeof what, "streamed with %s of the experts in memory, read by %s,", cache, io);
-    int code = run_model(c, files, files->streamed, true);
+    char what[200];
+    snprintf(what, sizeof what, "streamed %s with %s of the experts in memory, read by %s,", way->name, way->cache, io);
+    int code = run_model(c, files, files->streamed, way);
     if (code) {
         return complain(why, size, what, code);
     }
@@ -179,7 +201,6 @@ static int stream_at(const struct test_case *c, const struct files *files, const
 
 // Returns 0 (passed), 1 (failed) or SKIPPED, and says why.
 static int check_case(const struct test_case *c, int index, char *why, size_t size) {
-    static const char *const caches[] = {"100%", "30%", "min"};
     struct files files;
     name_files(&files, c);
     int code = make_model(c, &files, "");
@@ -187,16 +208,19 @@ static int check_case(const struct test_case *c, int index, char *why, size_t si
         snprintf(why, size, "this llama.cpp does not know it");
         return SKIPPED;
     }
-    if (code || (code = run_model(c, &files, files.stock, false))) {
+    if (code || (code = run_model(c, &files, files.stock, NULL))) {
         return complain(why, size, "making the model or running stock", code);
     }
-    for (int i = 0; i < 3; i++) {
-        const char *io = have_uring && (index + i) % 2 == 0 ? "uring" : "threads";
-        if (stream_at(c, &files, caches[i], io, why, size)) {
+    for (int i = 0; i < WAYS; i++) {
+        if (i >= ALWAYS && !all_ways && (i - ALWAYS) != index % (WAYS - ALWAYS)) {
+            continue;
+        }
+        const char *io = ways[i].io ? ways[i].io : have_uring && (index + i) % 2 == 0 ? "uring" : "threads";
+        if (stream(c, &files, &ways[i], io, why, size)) {
             return 1;
         }
     }
-    if ((code = make_model(c, &files, "--zero-expert last:0")) || (code = run_model(c, &files, files.zeroed, false))) {
+    if ((code = make_model(c, &files, "--zero-expert last:0")) || (code = run_model(c, &files, files.zeroed, NULL))) {
         return complain(why, size, "the model with a zeroed expert", code);
     }
     return same(files.stock, files.zeroed) ? complain(why, size, "a zeroed expert changes nothing", 0) : 0;
@@ -348,6 +372,10 @@ int main(int argc, char **argv) {
     plugin = argv[3];
     folder = argv[4];
     mkdir(folder, 0755);
+    const char *wanted = getenv("GUANACO_TEST_WAYS");
+    all_ways = wanted && strcmp(wanted, "all") == 0;
+    unsetenv("GUANACO_TEST_WAYS");
+    setenv("GUANACO_SPOOL_DIR", folder, 1);
     setenv("GGML_NO_BACKTRACE", "1", 1); // a crash must not wait for a debugger
     have_uring = uring_allowed();
     if (!have_uring) {

@@ -21,6 +21,7 @@ struct options {
     const char *model, *out, *plugin;
     uint32_t seed;
     int n_prompt, n_decode, n_ubatch, n_threads;
+    enum llama_load_mode load_mode;
     bool verbose;
 };
 
@@ -41,6 +42,7 @@ static const char help[] = "usage: conformance-logits MODEL OUT [options]\n"
                            "  --ubatch N      tokens computed at once (default 16)\n"
                            "  --threads N     (default 2)\n"
                            "  --seed N        of the prompt (default 1)\n"
+                           "  --load MODE     mmap, dio (direct I/O) or none (plain reads) (default mmap)\n"
                            "  --verbose       llama.cpp's log on standard error\n";
 
 static _Noreturn void fail(const char *what) {
@@ -74,6 +76,10 @@ static bool parse_flag(struct options *options, const char *flag, const char *va
         options->n_threads = number(value, 1, 512);
     } else if (strcmp(flag, "--seed") == 0) {
         options->seed = (uint32_t)number(value, 0, INT_MAX);
+    } else if (strcmp(flag, "--load") == 0) {
+        options->load_mode = strcmp(value, "dio") == 0    ? LLAMA_LOAD_MODE_DIRECT_IO
+                             : strcmp(value, "none") == 0 ? LLAMA_LOAD_MODE_NONE
+                                                          : LLAMA_LOAD_MODE_MMAP;
     } else {
         return false;
     }
@@ -141,7 +147,7 @@ static void check_streamed(const struct run *run) {
 static void load_model(struct run *run) {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = 0;
-    params.load_mode = LLAMA_LOAD_MODE_MMAP;
+    params.load_mode = run->options->load_mode;
     params.use_extra_bufts = false; // stock would repack experts, which are then computed in another order
     run->model = llama_model_load_from_file(run->options->model, params);
     if (!run->model) {
@@ -276,7 +282,8 @@ static void run_scenario(struct run *run) {
 }
 
 int main(int argc, char **argv) {
-    struct options options = {.seed = 1, .n_prompt = 40, .n_decode = 24, .n_ubatch = 16, .n_threads = 2};
+    struct options options = {
+        .seed = 1, .n_prompt = 40, .n_decode = 24, .n_ubatch = 16, .n_threads = 2, .load_mode = LLAMA_LOAD_MODE_MMAP};
     parse(&options, argc, argv);
     llama_log_set(log_text, &options);
     struct run run = {.options = &options};

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The program from outside: what it says, and where, when something is wrong; and that it runs when nothing is.
-# usage: test_cli.sh GUANACO GUANACO-SYNTH TEST_CLI_DENSE DEMO.gguf
+# usage: test_cli.sh GUANACO GUANACO-SYNTH TEST_CLI_DENSE DEMO.gguf GUANACO-TINY
 set -u
-guanaco=$1 synth=$2 make_dense=$3 demo=$4
+guanaco=$1 synth=$2 make_dense=$3 demo=$4 tiny=$5
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
@@ -142,6 +142,10 @@ code=$?
 says "Ctrl-C" err "decode [1-9][0-9]* tokens"
 
 # ---- dense models
+"$tiny" qwen3moe "$tmp/mute.gguf" >/dev/null 2>&1 || failed "cannot make a model without a tokenizer"
+run -m "$tmp/mute.gguf" -p x >"$tmp/out" 2>"$tmp/err" </dev/null # llama.cpp warns as well
+[ $? = 1 ] || failed "no tokenizer: not refused"
+says "no tokenizer" err "error: .*has no tokenizer"
 "$make_dense" "$demo" "$tmp/dense.gguf" 2>"$tmp/err" || failed "cannot make a dense model"
 works "a dense model" run -m "$tmp/dense.gguf" -n 4 -p "Elizabeth"
 [ "$(grep -c "dense model: nothing to stream" "$tmp/err")" = 1 ] || failed "a dense model: not one line that says so"

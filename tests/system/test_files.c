@@ -18,7 +18,7 @@ struct test {
     const char *model, *plugin;
     char copy[4096], other[4096];
     float *logits; // stock's: [PROMPT + STEPS][n_vocab], shared with the children
-    bool unmapped;
+    bool unmapped, refused;
     void (*disturb)(struct test *test);
     const char *expected; // in the error that must come; NULL: none may
 };
@@ -92,7 +92,14 @@ static int run(void *context) {
     struct session session;
     struct session_options options = {
         .model = test->copy, .plugin = test->plugin, .n_context = 64, .unmapped = test->unmapped};
+    if (test->refused) { // by the time a context is made
+        return !session_open(&session, &options);
+    }
     if (session_open(&session, &options) || step(&session, test, 0, PROMPT)) {
+        return 1;
+    }
+    if (test->plugin && !session_stats(&session).streamed_layers) {
+        fprintf(stderr, "nothing is streamed\n");
         return 1;
     }
     if (test->disturb) {
@@ -144,6 +151,19 @@ int main(int argc, char **argv) {
     check("replaced by another file", test, replace, false, NULL);
     check("truncated", test, truncate_file, false, "in-use.gguf");
     check("overwritten in place", test, overwrite, false, "changed");
+    setenv("GUANACO_IO", "mapped", 1);
+    check("left alone, in the page cache", test, NULL, false, NULL);
+    check("replaced by another file, in the page cache", test, replace, false, NULL);
+    check("truncated, in the page cache", test, truncate_file, false, "in-use.gguf");
+    setenv("GUANACO_EXPERT_CACHE", "100%", 1); // nothing is read any more, and still
+    check("overwritten in place, in the page cache", test, overwrite, false, "changed");
+    setenv("GUANACO_EXPERT_CACHE", "5%", 1);
+    setenv("GUANACO_SPOOL_DIR", argv[3], 1);
+    check("loaded without a mapping, kept in the page cache", test, NULL, true, NULL);
+    unsetenv("GUANACO_IO");
     check("loaded without a mapping", test, NULL, true, NULL);
+    setenv("GUANACO_SPOOL_DIR", "/none/such", 1);
+    test.refused = true;
+    check("loaded without a mapping, and no place to spool to", test, NULL, true, NULL);
     return failures != 0;
 }
