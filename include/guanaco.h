@@ -47,6 +47,7 @@ struct guanaco_stats {
     uint64_t rereads;          // misses within eight sweeps through the layers after an eviction of the same expert
     uint64_t prefetch_useful;  // experts read ahead and then used
     uint64_t prefetch_wasted;  // read ahead and evicted unused
+    uint64_t seeded;           // experts read into free slots because a seed (imatrix, hot set) expects them
     uint64_t manage_ns;        // time in look-ups, insertions and evictions
 };
 

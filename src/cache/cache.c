@@ -40,6 +40,8 @@ struct gn_cache {
     struct gn_lists hot;                          // for each size class, by last use
     uint64_t *evicted_at;                         // [n_entries] totals.events then; 0: never
     struct gn_cache_totals totals, *layer_totals; // [n_layers]
+    uint64_t *layer_event;                        // [n_layers] the last event that looked its experts up
+    uint32_t *uses;                               // [n_entries]
 };
 
 static int by_size(const void *a, const void *b) {
@@ -134,7 +136,8 @@ static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *l
     cache->layer_of = malloc(cache->n_entries * sizeof *cache->layer_of);
     cache->slot_of = malloc(cache->n_entries * sizeof *cache->slot_of);
     cache->evicted_at = calloc(cache->n_entries, sizeof *cache->evicted_at);
-    if (!cache->layer_of || !cache->slot_of || !cache->evicted_at) {
+    cache->uses = calloc(cache->n_entries, sizeof *cache->uses);
+    if (!cache->layer_of || !cache->slot_of || !cache->evicted_at || !cache->uses) {
         return -ENOMEM;
     }
     for (uint32_t l = 0; l < cache->n_layers; l++) {
@@ -174,7 +177,9 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     cache->class_of_layer = calloc(n, sizeof *cache->class_of_layer);
     cache->classes = calloc(n, sizeof *cache->classes);
     cache->layer_totals = calloc(n, sizeof *cache->layer_totals);
-    if (!cache->first_entry || !cache->class_of_layer || !cache->classes || !cache->layer_totals) {
+    cache->layer_event = calloc(n, sizeof *cache->layer_event);
+    if (!cache->first_entry || !cache->class_of_layer || !cache->classes || !cache->layer_totals ||
+        !cache->layer_event) {
         return -ENOMEM;
     }
     int failed = number_entries(cache, options->layers);
@@ -226,6 +231,8 @@ void gn_cache_close(struct gn_cache *cache) {
     gn_lists_close(&cache->hot);
     free(cache->evicted_at);
     free(cache->layer_totals);
+    free(cache->layer_event);
+    free(cache->uses);
     free(cache->first_entry);
     free(cache->layer_of);
     free(cache->slot_of);
@@ -320,11 +327,19 @@ static void hit_hot(struct gn_cache *cache, uint32_t entry) {
     }
 }
 
-uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
-    uint32_t slot = cache->slot_of[entry];
+static void count_use(struct gn_cache *cache, uint32_t entry) {
+    uint32_t layer = cache->layer_of[entry];
+    cache->layer_totals[layer].events += cache->layer_event[layer] != cache->event;
+    cache->layer_event[layer] = cache->event;
+    cache->uses[entry] += cache->uses[entry] < UINT32_MAX;
     if (cache->pins) {
         gn_pins_use(cache->pins, entry);
     }
+}
+
+uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
+    uint32_t slot = cache->slot_of[entry];
+    count_use(cache, entry);
     if (slot == GN_NONE) {
         count_miss(cache, entry);
         return GN_NONE;
@@ -384,31 +399,61 @@ static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool
     return victim == GN_NONE ? GN_NONE : evict(cache, victim);
 }
 
+static void put_into(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+    cache->slots[slot].entry = entry;
+    cache->slot_of[entry] = slot;
+    hold(cache, entry, cache->pins && gn_pins_hot(cache->pins, entry));
+    cache->totals.resident++;
+    layer_totals(cache, entry)->resident++;
+}
+
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
     uint32_t slot = find_slot(cache, &cache->classes[class_of(cache, entry)], may_evict);
     if (slot == GN_NONE) {
         return GN_NONE;
     }
-    cache->slots[slot].entry = entry;
     cache->slots[slot].event = cache->event;
-    cache->slot_of[entry] = slot;
-    hold(cache, entry, cache->pins && gn_pins_hot(cache->pins, entry));
+    put_into(cache, entry, slot);
     cache->totals.inserts++;
-    cache->totals.resident++;
     layer_totals(cache, entry)->inserts++;
-    layer_totals(cache, entry)->resident++;
     return slot;
 }
 
-void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
-    if (cache->slot_of[entry] == GN_NONE) {
-        return;
-    }
-    struct size_class *class = &cache->classes[class_of(cache, entry)];
-    uint32_t slot = take_slot(cache, entry);
+static void give_back(struct gn_cache *cache, uint32_t class, uint32_t slot) {
     cache->slots[slot].event = 0;
-    cache->slots[slot].next_free = class->free_slot;
-    class->free_slot = slot;
+    cache->slots[slot].next_free = cache->classes[class].free_slot;
+    cache->classes[class].free_slot = slot;
+}
+
+void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
+    if (cache->slot_of[entry] != GN_NONE) {
+        give_back(cache, class_of(cache, entry), take_slot(cache, entry));
+    }
+}
+
+void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance) {
+    if (cache->policy->prior) {
+        cache->policy->prior(cache->policy_state, entry, chance);
+    }
+    if (cache->pins) {
+        gn_pins_prior(cache->pins, entry, chance, cache->n_layers);
+    }
+}
+
+uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry) {
+    return gn_cache_holds(cache, entry) ? GN_NONE : find_slot(cache, &cache->classes[class_of(cache, entry)], false);
+}
+
+void gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+    if (gn_cache_holds(cache, entry)) {
+        gn_cache_unreserve(cache, entry, slot);
+    } else {
+        put_into(cache, entry, slot);
+    }
+}
+
+void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+    give_back(cache, class_of(cache, entry), slot);
 }
 
 uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry) {
@@ -425,6 +470,10 @@ uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer) {
 
 uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class) {
     return cache->classes[size_class].slot_bytes;
+}
+
+uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class) {
+    return cache->classes[size_class].n_slots;
 }
 
 uint32_t gn_cache_slots(const struct gn_cache *cache) {
@@ -458,6 +507,10 @@ struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache) {
 
 struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer) {
     return cache->layer_totals[layer];
+}
+
+uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry) {
+    return cache->uses[entry];
 }
 
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache) {

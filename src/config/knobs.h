@@ -25,6 +25,8 @@ enum gn_knob {
     GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
     GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
     GN_PIN_WARM_UP,    // events before the first choice
+    GN_IMATRIX,        // text: a file with counts of experts, "auto" or "off"
+    GN_HOT_SET,        // text: the file that keeps counts between runs, "auto" or "off"
     GN_STAGING,        // staging slots for experts that are not cached
     GN_PREFETCH,       // enum gn_prefetch
     GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill

@@ -3,6 +3,7 @@
 #include "config/log.h"
 #include "exec/budget.h"
 #include "exec/fetch.h"
+#include "exec/seed.h"
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ static void stop(struct gn_stream *stream) {
     stream->reader = NULL;
     gn_fetch_close(stream);
     gn_spares_close(&stream->spares);
+    gn_seed_close(stream);
     gn_cache_close(stream->cache);
     stream->cache = NULL;
     free(stream->slot_memory);
@@ -195,7 +197,11 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
         return fail(stream, failed, "cannot open the reader that --io (GUANACO_IO) asks for");
     }
     failed = gn_fetch_open(stream);
-    return failed ? fail(stream, failed, "cannot set up reading") : 0;
+    if (failed) {
+        return fail(stream, failed, "cannot set up reading");
+    }
+    gn_seed_open(stream, knobs);
+    return 0;
 }
 
 int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {

@@ -46,6 +46,7 @@ struct gn_stream {
 
     uint64_t dense_bytes;     // of this model, held beside the experts
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
+    struct gn_seed *seed;     // what was known before; NULL when memory was short
     struct gn_fetch *fetch;   // the one event in progress, its memory taken at start
     struct gn_tracer *tracer; // NULL: none
     char error[512];          // why the last event failed

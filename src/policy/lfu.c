@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define MOST 1023                // counts stop here
+#define PRIOR_TOKENS 64          // as many tokens' uses are counted in advance
 #define AGE_USES_PER_RESIDENT 10 // halved after this many uses for each entry in the cache
 
 struct lfu {
@@ -134,6 +135,12 @@ static uint32_t lfu_victim(void *state, uint32_t size_class, bool (*busy)(const 
     return GN_NONE;
 }
 
+static void lfu_prior(void *state, uint32_t entry, float chance) {
+    struct lfu *lfu = state;
+    float uses = chance * PRIOR_TOKENS;
+    lfu->count[entry] = (uint16_t)(uses < MOST ? uses : MOST);
+}
+
 const struct gn_policy gn_policy_lfu = {
     .name = "lfu",
     .help = "least frequently used, with ageing",
@@ -144,6 +151,7 @@ const struct gn_policy gn_policy_lfu = {
     .insert = lfu_insert,
     .evict = lfu_evict,
     .victim = lfu_victim,
+    .prior = lfu_prior,
 };
 
 const struct gn_policy gn_policy_lfu_plain = {
@@ -156,4 +164,5 @@ const struct gn_policy gn_policy_lfu_plain = {
     .insert = lfu_insert,
     .evict = lfu_evict,
     .victim = lfu_victim,
+    .prior = lfu_prior,
 };

@@ -40,6 +40,9 @@ struct gn_policy {
     // Names the entry of the class to evict, or GN_NONE when all are busy. Does not evict it.
     uint32_t (*victim)(void *state, uint32_t size_class, bool (*busy)(const void *context, uint32_t entry),
                        const void *context);
+    // What is known before anything runs: the entry will be used in a share `chance` of all tokens. May be NULL. Called
+    // before all else, once for an entry at most.
+    void (*prior)(void *state, uint32_t entry, float chance);
 };
 
 extern const struct gn_policy gn_policy_lru, gn_policy_slru, gn_policy_lfu, gn_policy_lfu_plain, gn_policy_fifo,

@@ -37,6 +37,7 @@ int gn_stats_snapshot(struct guanaco_stats *stats) {
     COPY(rereads);
     COPY(prefetch_useful);
     COPY(prefetch_wasted);
+    COPY(seeded);
     COPY(manage_ns);
 #undef COPY
     memcpy(stats, &all, all.size);
