@@ -64,6 +64,15 @@ static uint64_t hash(uint64_t sum, const void *bytes, size_t n) {
     }
     return sum;
 }
+
+static uint64_t hash_number(uint64_t sum, uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) {
+        uint8_t byte = (uint8_t)(number >> shift);
+        sum = hash(sum, &byte, 1);
+    }
+    return sum;
+}
+
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 static uint64_t identity_of(const struct gn_expert_map *map) {
@@ -74,7 +83,9 @@ static uint64_t identity_of(const struct gn_expert_map *map) {
             const struct gn_slice *slice = &layer->slices[s];
             const uint64_t numbers[] = {layer->n_experts, slice->offset, slice->bytes, gn_file_size(slice->file)};
             sum = hash(sum, slice->tensor, strlen(slice->tensor));
-            sum = hash(sum, numbers, sizeof numbers);
+            for (int i = 0; i < 4; i++) {
+                sum = hash_number(sum, numbers[i]);
+            }
         }
     }
     return sum;
@@ -87,7 +98,7 @@ struct header {
 };
 
 static size_t file_bytes(const struct gn_expert_map *map) {
-    return sizeof(struct header) + map->n_layers * 2 * sizeof(uint32_t) + count_experts(map) * sizeof(float) +
+    return sizeof(struct header) + (size_t)map->n_layers * 2 * sizeof(uint32_t) + count_experts(map) * sizeof(float) +
            sizeof(uint64_t);
 }
 
@@ -182,7 +193,7 @@ int gn_hot_set_read(struct gn_hot_set *set, const char *path, char *why, size_t 
     const char *reason = NULL;
     ssize_t n = bytes ? read_file(path, bytes, most) : -ENOMEM;
     int failed = n < 0 ? (int)n : 0;
-    if (n > (ssize_t)most) {
+    if (bytes && n > (ssize_t)most) {
         reason = memcmp(bytes, MAGIC, MAGIC_BYTES) != 0 ? "it is no hot set" : "it belongs to another model";
         failed = -ESTALE;
     } else if (!failed) {
@@ -257,7 +268,7 @@ static int replace_file(const char *path, const uint8_t *bytes, size_t n) {
 
 int gn_hot_set_write(const struct gn_hot_set *set, const char *path, char *why, size_t why_size) {
     size_t n = file_bytes(set->map);
-    uint8_t *bytes = malloc(n);
+    uint8_t *bytes = calloc(n, 1);
     int failed = -ENOMEM;
     if (bytes) {
         put_file(set, bytes, n);

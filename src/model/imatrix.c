@@ -195,8 +195,8 @@ static bool take_tensor(struct reading *reading) {
 
 static bool take_header(struct reading *reading) {
     char magic[4];
-    uint32_t version;
-    uint64_t n_tensors, n_metadata;
+    uint32_t version = 0;
+    uint64_t n_tensors = 0, n_metadata = 0;
     if (!take(reading, magic, sizeof magic) || memcmp(magic, "GGUF", sizeof magic) != 0) {
         reading->why = "it is no GGUF file";
         return false;
