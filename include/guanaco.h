@@ -49,6 +49,7 @@ struct guanaco_stats {
     uint64_t prefetch_wasted;  // read ahead and evicted unused
     uint64_t seeded;           // experts read into free slots because a seed (imatrix, hot set) expects them
     uint64_t manage_ns;        // time in look-ups, insertions and evictions
+    uint64_t locked_bytes;     // locked into memory: dense weights and slots
 };
 
 // Fills as much of *stats as stats->size says, so that programs built with an earlier header go on working. Any thread,

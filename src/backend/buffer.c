@@ -417,9 +417,10 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
         return 0;
     }
     struct gn_dense_result result;
+    bool lock = knobs->value[GN_LOCK] >= GN_LOCK_DENSE || knobs->value[GN_DENSE] == GN_DENSE_LOCK;
     int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
                                   (enum gn_dense_mode)knobs->value[GN_DENSE], room_for_dense(buffer, knobs),
-                                  !interposed(), &result);
+                                  !interposed(), lock ? &buffer->stream->locks : NULL, &result);
     if (failed) {
         gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
         return failed;
@@ -430,6 +431,10 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     gn_count(dense_bytes, result.bytes);
     if (result.note[0]) {
         gn_info("%s", result.note);
+    }
+    if (result.lock_note[0]) {
+        gn_warn("%s", result.lock_note);
+        buffer->stream->lock_failed = true;
     }
     unsigned others = shards_without_experts(buffer);
     if (others > 0) {

@@ -517,6 +517,10 @@ struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache) {
     return cache->pins ? gn_pins_figures(cache->pins) : (struct gn_pins_figures){0};
 }
 
+uint64_t gn_cache_choices(const struct gn_cache *cache) {
+    return cache->pins ? gn_pins_choices(cache->pins) : 0;
+}
+
 bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot) {
     return cache->slots[slot].hot;
 }

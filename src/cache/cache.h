@@ -101,5 +101,6 @@ struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint3
 uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry); // look-ups of an entry
 // All 0 without pins.
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache);
+uint64_t gn_cache_choices(const struct gn_cache *cache); // of pinned experts, made so far
 // Whether the expert in a slot is pinned. False for a free slot.
 bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot);

@@ -10,7 +10,7 @@ struct gn_pins {
     struct gn_pins_options options;
     uint32_t n_entries, n_hot;
     uint32_t events; // since the last choice, or before the first
-    bool chosen;     // once at least
+    uint64_t choices;
     uint64_t uses;
     uint32_t n_seen;
     uint64_t *bytes; // [n_entries]
@@ -58,7 +58,11 @@ void gn_pins_use(struct gn_pins *pins, uint32_t entry) {
 }
 
 bool gn_pins_event(struct gn_pins *pins) {
-    return ++pins->events > (pins->chosen ? GN_PINS_INTERVAL : pins->options.warm_up);
+    return ++pins->events > (pins->choices > 0 ? GN_PINS_INTERVAL : pins->options.warm_up);
+}
+
+uint64_t gn_pins_choices(const struct gn_pins *pins) {
+    return pins->choices;
 }
 
 bool gn_pins_hot(const struct gn_pins *pins, uint32_t entry) {
@@ -126,7 +130,7 @@ void gn_pins_choose(struct gn_pins *pins) {
         }
     }
     pins->events = 0;
-    pins->chosen = true;
+    pins->choices++;
 }
 
 void gn_pins_prior(struct gn_pins *pins, uint32_t entry, float chance, uint32_t n_layers) {

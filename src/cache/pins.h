@@ -29,6 +29,7 @@ void gn_pins_use(struct gn_pins *pins, uint32_t entry);
 bool gn_pins_event(struct gn_pins *pins);
 // Chooses the hottest anew. Of equally hot ones those stay that are hot already, then those with lower numbers.
 void gn_pins_choose(struct gn_pins *pins);
+uint64_t gn_pins_choices(const struct gn_pins *pins); // made so far
 bool gn_pins_hot(const struct gn_pins *pins, uint32_t entry);
 
 // Makes an entry as hot as if it had been used in a share `chance` of all tokens, for long, and lets the next event

@@ -18,6 +18,7 @@
 static const char *const io_names[] = {"auto", "uring", "threads", "mapped", "null", NULL};
 static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL};
 static const char *const prefetch_names[] = {"off", "router", NULL};
+static const char *const lock_names[] = {"none", "dense", "hot", "all", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
 static const char *const bool_names[] = {"off", "on", NULL};
 
@@ -120,6 +121,15 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                         .least = 1,
                         .most = 1 << 24,
                         .help = "layer steps before the first choice of them"},
+    [GN_LOCK] = {.flag = "--lock",
+                 .environment = "GUANACO_LOCK",
+                 .value_name = "WHAT",
+                 .kind = GN_KIND_CHOICE,
+                 .choices = lock_names,
+                 .most = GN_LOCK_ALL,
+                 .help =
+                     "what the kernel may never page out: the weights that every token needs (dense), these and the "
+                     "slots of pinned experts (hot), or these and all slots (all)"},
     [GN_IMATRIX] = {.flag = "--imatrix",
                     .environment = "GUANACO_IMATRIX",
                     .value_name = "FILE",

@@ -25,6 +25,7 @@ enum gn_knob {
     GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
     GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
     GN_PIN_WARM_UP,    // events before the first choice
+    GN_LOCK,           // enum gn_lock
     GN_IMATRIX,        // text: a file with counts of experts, "auto" or "off"
     GN_HOT_SET,        // text: the file that keeps counts between runs, "auto" or "off"
     GN_STAGING,        // staging slots for experts that are not cached
@@ -48,6 +49,9 @@ enum gn_dense_mode {
     GN_DENSE_LOCK,   // mlock()ed where they are mapped
     GN_DENSE_MAPPED, // left in the page cache, with a read-ahead of their own
 };
+
+// What is locked into memory (mlock). Each includes those before it.
+enum gn_lock { GN_LOCK_NONE, GN_LOCK_DENSE, GN_LOCK_HOT, GN_LOCK_ALL };
 
 enum gn_knob_kind {
     GN_KIND_SIZE,

@@ -1,6 +1,7 @@
 #include "exec/fetch.h"
 
 #include "exec/ahead.h"
+#include "exec/locking.h"
 #include "exec/seed.h"
 #include "stats/stats.h"
 
@@ -236,6 +237,7 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     fetch->any_missed = fetch->checked = false;
     fetch->error = 0;
     gn_seed_step(stream, request->prefill);
+    gn_locking_step(stream);
     fetch->before = gn_cache_totals(stream->cache);
     uint64_t start = gn_now_ns();
     gn_cache_begin(stream->cache);

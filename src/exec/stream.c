@@ -3,6 +3,7 @@
 #include "config/log.h"
 #include "exec/budget.h"
 #include "exec/fetch.h"
+#include "exec/locking.h"
 #include "exec/seed.h"
 #include "stats/stats.h"
 
@@ -29,6 +30,7 @@ static void stop(struct gn_stream *stream) {
     gn_fetch_close(stream);
     gn_spares_close(&stream->spares);
     gn_seed_close(stream);
+    gn_locking_close(stream);
     gn_cache_close(stream->cache);
     stream->cache = NULL;
     free(stream->slot_memory);
@@ -192,6 +194,7 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return fail(stream, failed, "cannot map the model for --io mapped (GUANACO_IO)");
     }
+    gn_locking_open(stream, knobs);
     failed = open_reader(stream, knobs);
     if (failed) {
         return fail(stream, failed, "cannot open the reader that --io (GUANACO_IO) asks for");
@@ -269,12 +272,13 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
     snprintf(text, size,
-             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s",
+             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s",
              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
              experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
              stream->held                    ? "in the page cache"
              : direct == stream->map.n_files ? "O_DIRECT"
              : direct                        ? "O_DIRECT for some files"
                                              : "buffered",
-             stream->policy, held[stream->dense]);
+             stream->policy, held[stream->dense],
+             stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "");
 }

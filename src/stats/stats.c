@@ -39,6 +39,7 @@ int gn_stats_snapshot(struct guanaco_stats *stats) {
     COPY(prefetch_wasted);
     COPY(seeded);
     COPY(manage_ns);
+    COPY(locked_bytes);
 #undef COPY
     memcpy(stats, &all, all.size);
     return 0;
