@@ -436,7 +436,7 @@ void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance) {
         cache->policy->prior(cache->policy_state, entry, chance);
     }
     if (cache->pins) {
-        gn_pins_prior(cache->pins, entry, chance, cache->n_layers);
+        gn_pins_prior(cache->pins, entry, chance);
     }
 }
 

@@ -32,6 +32,7 @@ enum gn_knob {
     GN_PREFETCH,       // enum gn_prefetch
     GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
     GN_TRACE,          // text: the file that takes the routing; none: no trace
+    GN_STATS_INTERVAL, // tokens from one line about the cache to the next; 0: none
     GN_LOG,            // enum gn_log_level
     GN_FAULT_AT,       // tests: fail the N-th read
     GN_FAULT_RESULT,   // tests: with this result (see struct gn_reader_options)

@@ -2,6 +2,7 @@
 
 #include "exec/ahead.h"
 #include "exec/locking.h"
+#include "exec/report.h"
 #include "exec/seed.h"
 #include "stats/stats.h"
 
@@ -526,6 +527,7 @@ void gn_fetch_end(struct gn_stream *stream) {
     }
     gn_cache_end(stream->cache);
     count_event(stream);
+    gn_report_step(stream, fetch->request.layer, fetch->request.prefill);
     if (!cut_short) {
         plan_next_layer(stream);
         gn_ahead_start(stream, UINT32_MAX);

@@ -4,6 +4,7 @@
 #include "exec/budget.h"
 #include "exec/fetch.h"
 #include "exec/locking.h"
+#include "exec/report.h"
 #include "exec/seed.h"
 #include "stats/stats.h"
 
@@ -51,6 +52,7 @@ void gn_stream_close(struct gn_stream *stream) {
         return;
     }
     if (stream->started) {
+        gn_report_final(stream);
         atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
         atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
         atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
@@ -204,6 +206,8 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
         return fail(stream, failed, "cannot set up reading");
     }
     gn_seed_open(stream, knobs);
+    stream->has_pins = knobs->value[GN_PIN_HOT] || knobs->value[GN_PIN_HOT_BUDGET];
+    stream->report_interval = (uint64_t)knobs->value[GN_STATS_INTERVAL];
     return 0;
 }
 

@@ -52,10 +52,12 @@ struct gn_stream {
     bool lock_failed;         // the limit was too low: nothing is locked
     uint8_t **locked_slots;   // [slots] what is locked of each; NULL: pinned experts' slots are not to be locked
     uint64_t locked_choice;   // the choice of pinned experts that they are of
-    struct gn_seed *seed;     // what was known before; NULL when memory was short
-    struct gn_fetch *fetch;   // the one event in progress, its memory taken at start
-    struct gn_tracer *tracer; // NULL: none
-    char error[512];          // why the last event failed
+    bool has_pins;
+    uint64_t report_interval, report_tokens; // see report.h; 0: no lines but the last
+    struct gn_seed *seed;                    // what was known before; NULL when memory was short
+    struct gn_fetch *fetch;                  // the one event in progress, its memory taken at start
+    struct gn_tracer *tracer;                // NULL: none
+    char error[512];                         // why the last event failed
 };
 
 // Returns an empty stream, or NULL when memory is short.
