@@ -26,6 +26,7 @@ struct request {
     const char *path, *policy, *budgets;
     int64_t expert_bytes; // 0: as the trace says
     struct gn_pins_options pins;
+    enum gn_shares_kind shares;
     bool json;
 };
 
@@ -44,7 +45,7 @@ struct simulation {
 static void print_usage(FILE *to) {
     fputs(
         "usage: guanaco simulate TRACE [--policy NAME|all] [--budget LIST] [--expert-bytes SIZE] [--json]\n"
-        "                        [--pin-hot-experts N] [--pin-hot-experts-budget SIZE]\n\n"
+        "                        [--pin-hot-experts N] [--pin-hot-experts-budget SIZE] [--layer-shares KIND]\n\n"
         "Replays a recorded routing through the cache that a run uses, once for each policy and budget, and through\n"
         "the best that could have been done by one who knows the future (belady). Nothing else is read, so a trace\n"
         "answers in a second which policy to take, and what more memory would bring.\n\n"
@@ -57,6 +58,9 @@ static void print_usage(FILE *to) {
         "  --pin-hot-experts N  hold the N experts with the most uses, whatever the policy says [default: 0]\n"
         "  --pin-hot-experts-budget SIZE\n"
         "                       as many of them as fit into this much memory\n"
+        "  --layer-shares KIND  how layers share the memory: global (any takes any), equal, or demand (as many as "
+        "they\n"
+        "                       use different experts) [default: global]\n"
         "  --json               print JSON\n\n"
         "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed but "
         "not\n"
@@ -149,6 +153,16 @@ static const char *option(const char *name, int argc, char **argv, int *i) {
     return *i + 1 < argc ? argv[++*i] : "";
 }
 
+static bool parse_shares(const char *text, enum gn_shares_kind *shares) {
+    for (int kind = 0; kind < GN_SHARES_KINDS; kind++) {
+        if (!strcasecmp(text, gn_shares_names[kind])) {
+            *shares = (enum gn_shares_kind)kind;
+            return true;
+        }
+    }
+    return false;
+}
+
 static int parse_arguments(struct request *request, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *value;
@@ -162,6 +176,10 @@ static int parse_arguments(struct request *request, int argc, char **argv) {
             if (gn_parse_size(value, &request->expert_bytes) || request->expert_bytes < 1 ||
                 request->expert_bytes > INT64_C(1) << 40) {
                 return usage_error("--expert-bytes: give a size such as 3MiB, not ", value);
+            }
+        } else if ((value = option("--layer-shares", argc, argv, &i))) {
+            if (!parse_shares(value, &request->shares)) {
+                return usage_error("--layer-shares: give global, equal or demand, not ", value);
             }
         } else if ((value = option("--pin-hot-experts", argc, argv, &i))) {
             int64_t n = 0;
@@ -219,8 +237,10 @@ static bool replay(struct simulation *simulation, const struct request *request)
                 budget->bytes = (uint64_t)(budget->share * (double)simulation->all_bytes + 0.5);
             }
             struct gn_replay_result *result = &simulation->result[p][b];
-            struct gn_cache_options options = {
-                .budget = budget->bytes, .policy = simulation->policies[p], .pins = request->pins};
+            struct gn_cache_options options = {.budget = budget->bytes,
+                                               .policy = simulation->policies[p],
+                                               .pins = request->pins,
+                                               .shares = request->shares};
             if (options.policy ? gn_replay_cache(&simulation->events, &options, result)
                                : gn_replay_belady(&simulation->events, budget->bytes, result)) {
                 gn_error("no memory to replay the trace");

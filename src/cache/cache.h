@@ -13,11 +13,15 @@
 //
 // Nothing that an event has looked up or inserted is evicted by it.
 //
+// With shares, a layer that has its share gets no more slots but those of its own experts; one that has less takes them
+// from the layer that has most beyond its share. The policy then sees each layer as a size class of its own.
+//
 // With pins, the hottest experts are kept out of the policy's sight while they are in slots: victims are the others, as
 // the policy chooses them. Only where there are no others, the hot one goes that was used longest ago.
 #pragma once
 
 #include "cache/pins.h"
+#include "cache/shares.h"
 #include "policy/policy.h"
 
 #include <stdbool.h>
@@ -34,6 +38,7 @@ struct gn_cache_options {
     uint64_t budget; // bytes for slots
     const struct gn_policy *policy;
     struct gn_pins_options pins; // all 0: no expert is pinned
+    enum gn_shares_kind shares;
 };
 
 struct gn_cache;
@@ -102,5 +107,7 @@ uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry); // look-up
 // All 0 without pins.
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache);
 uint64_t gn_cache_choices(const struct gn_cache *cache); // of pinned experts, made so far
+// How many experts of a layer may be in slots.
+uint32_t gn_cache_share(const struct gn_cache *cache, uint32_t layer);
 // Whether the expert in a slot is pinned. False for a free slot.
 bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot);

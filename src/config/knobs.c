@@ -1,5 +1,6 @@
 #include "config/knobs.h"
 
+#include "cache/shares.h"
 #include "config/log.h"
 #include "config/parse.h"
 #include "io/reader.h"
@@ -92,6 +93,23 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                    .choices = gn_policy_names,
                    .most = INT64_MAX,
                    .help = "which expert leaves when room is needed"},
+    [GN_MAX_EXPERTS] = {.flag = "--guanaco-max-experts",
+                        .environment = "GUANACO_MAX_EXPERTS",
+                        .value_name = "N",
+                        .kind = GN_KIND_COUNT,
+                        .most = 1 << 20,
+                        .environment_first = true,
+                        .help = "experts in memory, at most, of each layer, and so of each expert tensor; layers may "
+                                "share them, see --layer-shares. 0: as many as the memory allows. The environment has "
+                                "its way over the option"},
+    [GN_LAYER_SHARES] = {.flag = "--layer-shares",
+                         .environment = "GUANACO_LAYER_SHARES",
+                         .value_name = "KIND",
+                         .kind = GN_KIND_CHOICE,
+                         .choices = gn_shares_names,
+                         .most = GN_SHARES_KINDS - 1,
+                         .help = "how the layers share the memory for experts: any takes what it can use (global), "
+                                 "equal shares, or in proportion to the different experts used lately (demand)"},
     [GN_PIN_HOT] = {.flag = "--pin-hot-experts",
                     .environment = "GUANACO_PIN_HOT_EXPERTS",
                     .value_name = "N",
@@ -396,6 +414,18 @@ int gn_knobs_from_environment(struct gn_knobs *knobs, char *why, size_t why_size
     return 0;
 }
 
+static int take_flag(struct gn_knobs *knobs, enum gn_knob knob, const char *text, char *why, size_t why_size) {
+    const struct gn_knob_info *info = &gn_knob_table[knob];
+    const char *stronger = info->environment_first ? getenv(info->environment) : NULL;
+    struct gn_knobs unused = *knobs;
+    bool overruled = stronger && *stronger;
+    int failed = gn_knob_parse(overruled ? &unused : knobs, knob, text, info->flag, why, why_size);
+    if (!failed && overruled && unused.value[knob] != knobs->value[knob]) {
+        gn_info("%s %s is left out: %s=%s has its way", info->flag, text, info->environment, stronger);
+    }
+    return failed ? failed : 1;
+}
+
 int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, int *i, char *why, size_t why_size) {
     const char *word = argv[*i];
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
@@ -412,8 +442,7 @@ int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, 
             }
             text = argv[++*i];
         }
-        int failed = gn_knob_parse(knobs, (enum gn_knob)k, text, info->flag, why, why_size);
-        return failed ? failed : 1;
+        return take_flag(knobs, (enum gn_knob)k, text, why, why_size);
     }
     return 0;
 }

@@ -21,6 +21,8 @@ enum gn_knob {
     GN_SPOOL_DIR,      // text: where experts that come without a file are written; none: a directory of the system's
     GN_DENSE,          // enum gn_dense_mode
     GN_POLICY,         // eviction policy, by index in gn_policies[]
+    GN_MAX_EXPERTS,    // experts in memory of each layer, on average; 0: as the budget allows
+    GN_LAYER_SHARES,   // enum gn_shares_kind
     GN_PIN_HOT,        // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
     GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
     GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
@@ -73,6 +75,7 @@ struct gn_knob_info {
     const char *const *choices;         // NULL-terminated names for GN_KIND_CHOICE: the value is the index
     const char *wanted, *fallback_text; // GN_KIND_TEXT: what to give ("a file"), and the default; NULL: none
     const char *help;
+    bool environment_first; // the environment has its way over the flag; elsewhere the flag has
 };
 
 extern const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT];
@@ -106,7 +109,8 @@ char *gn_knob_format(enum gn_knob knob, int64_t value, char *buffer);
 // GUANACO_ is only a warning. Returns as gn_knob_parse().
 int gn_knobs_from_environment(struct gn_knobs *knobs, char *why, size_t why_size);
 
-// If argv[*i] is one of our flags ("--ram 2GiB" or "--ram=2GiB"): sets it, moves *i to its last word, returns 1.
+// For a knob of `environment_first` the flag is read and checked, and left out, with a line, where the environment sets
+// it. If argv[*i] is one of our flags ("--ram 2GiB" or "--ram=2GiB"): sets it, moves *i to its last word, returns 1.
 // Returns 0 when it is not ours, or a negative errno with a line in why.
 int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, int *i, char *why, size_t why_size);
 

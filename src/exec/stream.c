@@ -86,6 +86,7 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
         .n_layers = stream->map.n_layers,
         .budget = budget->slots,
         .policy = policy,
+        .shares = (enum gn_shares_kind)knobs->value[GN_LAYER_SHARES],
         .pins =
             {
                 .most = (uint32_t)knobs->value[GN_PIN_HOT],
@@ -176,6 +177,18 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return find_budget(stream, knobs, &budget);
 }
 
+// Says when the budget has no room for all that --guanaco-max-experts asks for.
+static void say_max_experts(const struct gn_stream *stream, const struct gn_knobs *knobs,
+                            const struct gn_budget *budget) {
+    uint64_t wanted = gn_budget_most_slots(&stream->map, knobs);
+    char want[32], have[32];
+    if (knobs->value[GN_MAX_EXPERTS] > 0 && budget->slots < wanted) {
+        gn_info("--guanaco-max-experts %lld (GUANACO_MAX_EXPERTS) asks for slots of %s; the budget has %s",
+                (long long)knobs->value[GN_MAX_EXPERTS], gn_format_bytes(wanted, want),
+                gn_format_bytes(budget->slots, have));
+    }
+}
+
 static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_budget budget;
     gn_expert_map_finish(&stream->map);
@@ -183,6 +196,7 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return failed;
     }
+    say_max_experts(stream, knobs, &budget);
     failed = open_cache(stream, &budget, gn_policies[knobs->value[GN_POLICY]], knobs);
     stream->policy = gn_policy_names[knobs->value[GN_POLICY]];
     if (failed) {
