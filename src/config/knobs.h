@@ -71,11 +71,11 @@ struct gn_knob_info {
     const char *environment; // "GUANACO_RAM"
     const char *value_name;  // "SIZE", for --help
     enum gn_knob_kind kind;
+    bool environment_first; // the environment has its way over the flag; elsewhere the flag has
     int64_t fallback, least, most;
     const char *const *choices;         // NULL-terminated names for GN_KIND_CHOICE: the value is the index
     const char *wanted, *fallback_text; // GN_KIND_TEXT: what to give ("a file"), and the default; NULL: none
     const char *help;
-    bool environment_first; // the environment has its way over the flag; elsewhere the flag has
 };
 
 extern const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT];
