@@ -445,12 +445,13 @@ uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry) {
     return gn_cache_holds(cache, entry) ? GN_NONE : find_slot(cache, entry, false);
 }
 
-void gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
     if (gn_cache_holds(cache, entry)) {
         gn_cache_unreserve(cache, entry, slot);
-    } else {
-        put_into(cache, entry, slot);
+        return false;
     }
+    put_into(cache, entry, slot);
+    return true;
 }
 
 void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot) {

@@ -79,8 +79,8 @@ void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance);
 // Filling free slots ahead of use, from outside of events. A slot that is reserved belongs to the caller until it is
 // filled: the expert is not to be found meanwhile, and may even be inserted elsewhere.
 uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry); // GN_NONE: no slot is free, or it has one
-// Its bytes are there. The slot is free again if the expert has another by now.
-void gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot);
+// Its bytes are there. False: the expert has another slot by now, and this one is free again.
+bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot);
 void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot); // its bytes will not come
 
 // The shape that was cut from the budget, for whoever provides the memory: slots 0 … n_slots-1, each at `offset` in a

@@ -27,6 +27,12 @@ void gn_locking_open(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (stream->lock_failed || wish < GN_LOCK_HOT) {
         return;
     }
+    if (stream->held) {
+        gn_warn(
+            "--lock (GUANACO_LOCK): with --io mapped experts stay in the page cache, where they are not locked; only "
+            "the dense weights are");
+        return;
+    }
     if (wish == GN_LOCK_ALL) {
         int failed = gn_locks_add(&stream->locks, stream->memory, stream->memory_bytes, true);
         if (failed) {

@@ -18,9 +18,8 @@
 #define STEP_EXPERTS 64u      // the same, in experts
 
 struct load {
-    uint32_t entry, slot;
-    uint32_t in_flight;
-    bool failed;
+    const struct gn_layer *layer;
+    uint32_t expert, entry, slot;
 };
 
 struct gn_seed {
@@ -101,6 +100,10 @@ static void read_hot_set(struct gn_stream *stream, const char *wish) {
     struct gn_seed *seed = stream->seed;
     char why[PATH_MAX + 200];
     if (!strcmp(wish, "off")) {
+        return;
+    }
+    if (!strcmp(wish, "auto") && access(gn_file_path(stream->map.files[0]), F_OK)) {
+        gn_warn("--hot-set auto (GUANACO_HOT_SET): the model is in no file that a hot set could lie beside; name one");
         return;
     }
     bool fits = strcmp(wish, "auto") != 0 ? snprintf(seed->hot_set_path, PATH_MAX, "%s", wish) < PATH_MAX
@@ -241,19 +244,17 @@ static bool finish_loads(struct gn_stream *stream) {
     struct gn_read *read;
     bool good = true;
     while ((read = gn_reader_reap(seed->reader, true))) {
-        struct load *load = read->owner;
-        load->failed = load->failed || read->result < 0;
         good = good && read->result >= 0 && gn_file_unchanged(read->file) == 0;
         gn_count(reads, read->result >= 0);
         gn_count(read_bytes, read->result >= 0 ? read->length : 0);
     }
     gn_count(io_wait_ns, gn_now_ns() - start);
     for (uint32_t i = 0; i < seed->n_loads; i++) {
-        struct load *load = &seed->loads[i];
-        if (good) {
-            gn_cache_fill(stream->cache, load->entry, load->slot);
+        const struct load *load = &seed->loads[i];
+        if (good && gn_cache_fill(stream->cache, load->entry, load->slot)) {
+            gn_stream_hold(stream, load->slot, load->layer, load->expert);
             gn_count(seeded, 1);
-        } else {
+        } else if (!good) {
             gn_cache_unreserve(stream->cache, load->entry, load->slot);
         }
     }
@@ -269,13 +270,10 @@ static bool begin_load(struct gn_stream *stream, const struct gn_layer *layer, u
     if (slot == GN_NONE) {
         return false;
     }
-    struct load *load = &seed->loads[seed->n_loads++];
-    *load = (struct load){.entry = entry, .slot = slot};
+    seed->loads[seed->n_loads++] = (struct load){layer, expert, entry, slot};
     uint8_t *to = stream->slot_memory[slot];
     for (uint32_t s = 0; s < layer->n_slices; s++) {
-        struct gn_read *read = &seed->reads[(*n_reads)++];
-        *read = gn_slice_read(&layer->slices[s], expert, to);
-        read->owner = load;
+        seed->reads[(*n_reads)++] = gn_slice_read(&layer->slices[s], expert, to);
     }
     return true;
 }
