@@ -36,7 +36,7 @@ struct simulation {
     bool bytes_known;
     struct budget budgets[MAX_BUDGETS];
     int n_budgets;
-    const struct gn_policy *policies[MAX_POLICIES + 1]; // and NULL: the bound
+    const struct guanaco_policy *policies[MAX_POLICIES + 1]; // and NULL: the bound
     int n_policies;
     struct gn_replay_result result[MAX_POLICIES + 1][MAX_BUDGETS];
 };

@@ -34,8 +34,9 @@ struct gn_cache {
     struct size_class *classes;
     struct slot *slots;
     uint64_t bytes, event;
-    const struct gn_policy *policy;
+    const struct guanaco_policy *policy;
     void *policy_state;
+    const char *error;                            // what the policy did
     struct gn_pins *pins;                         // NULL: none
     struct gn_lists hot;                          // for each size class, by last use
     uint64_t *evicted_at;                         // [n_entries] totals.events then; 0: never
@@ -188,11 +189,14 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     if (failed) {
         return failed;
     }
-    struct gn_policy_shape shape = {
+    struct gn_parameters defaults;
+    gn_parameters_default(cache->policy, &defaults);
+    struct guanaco_policy_shape shape = {
         .n_entries = cache->n_entries,
         .n_classes = cache->n_classes,
         .n_layers = n,
         .layer_of = cache->layer_of,
+        .parameters = options->parameters ? options->parameters->value : defaults.value,
     };
     cache->policy_state = cache->policy->open(&shape);
     return cache->policy_state ? 0 : -ENOMEM;
@@ -237,10 +241,6 @@ void gn_cache_close(struct gn_cache *cache) {
 
 uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t expert) {
     return cache->first_entry[layer] + expert;
-}
-
-bool gn_cache_holds(const struct gn_cache *cache, uint32_t entry) {
-    return cache->slot_of[entry] != GN_NONE;
 }
 
 static struct gn_cache_totals *layer_totals(const struct gn_cache *cache, uint32_t entry) {
@@ -342,7 +342,8 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
 
 static bool in_use(const void *context, uint32_t entry) {
     const struct gn_cache *cache = context;
-    return cache->slots[cache->slot_of[entry]].event == cache->event;
+    uint32_t slot = entry < cache->n_entries ? cache->slot_of[entry] : GN_NONE;
+    return slot == GN_NONE || cache->slots[slot].event == cache->event; // what is not there can never go
 }
 
 // Takes an entry out of its slot; the slot belongs to nobody then.
@@ -367,17 +368,35 @@ static uint32_t evict(struct gn_cache *cache, uint32_t entry) {
     return take_slot(cache, entry);
 }
 
+// Only what is in the policy's hands and may go is a victim, whoever wrote the policy.
+static bool check_victim(struct gn_cache *cache, uint32_t victim, uint32_t class) {
+    bool held = victim < cache->n_entries && cache->slot_of[victim] != GN_NONE;
+    cache->error = !held                                      ? "it named a victim that is not there"
+                   : class_of(cache, victim) != class         ? "it named a victim of another size class"
+                   : cache->slots[cache->slot_of[victim]].hot ? "it named a victim that is pinned"
+                   : in_use(cache, victim)                    ? "it named a victim that is in use"
+                                                              : NULL;
+    return !cache->error;
+}
+
+const char *gn_cache_error(const struct gn_cache *cache) {
+    return cache->error;
+}
+
 static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool may_evict) {
     uint32_t slot = class->free_slot;
     if (slot != GN_NONE) {
         class->free_slot = cache->slots[slot].next_free;
         return slot;
     }
-    if (!may_evict) {
+    if (!may_evict || cache->error) {
         return GN_NONE;
     }
     uint32_t c = (uint32_t)(class - cache->classes);
     uint32_t victim = cache->policy->victim(cache->policy_state, c, in_use, cache);
+    if (victim != GN_NONE && !check_victim(cache, victim, c)) {
+        return GN_NONE;
+    }
     if (victim == GN_NONE && cache->pins) {
         victim = gn_lists_oldest(&cache->hot, c, in_use, cache);
     }

@@ -87,10 +87,18 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
     [GN_POLICY] = {.flag = "--policy",
                    .environment = "GUANACO_POLICY",
                    .value_name = "NAME",
-                   .kind = GN_KIND_CHOICE,
-                   .choices = gn_policy_names,
-                   .most = INT64_MAX,
+                   .kind = GN_KIND_TEXT,
+                   .wanted = "expected-wait, lru, slru, lfu, lfu-plain, fifo, random, or the path of one of your own "
+                             "(./mine.so)",
+                   .fallback_text = "expected-wait",
+                   .fits = gn_policy_is_named,
                    .help = "which expert leaves when room is needed"},
+    [GN_POLICY_OPTIONS] = {.flag = "--policy-options",
+                           .environment = "GUANACO_POLICY_OPTIONS",
+                           .value_name = "LIST",
+                           .kind = GN_KIND_TEXT,
+                           .wanted = "key=value,key=value",
+                           .help = "parameters of the policy; a wrong key lists those that there are"},
     [GN_PIN_HOT] = {.flag = "--pin-hot-experts",
                     .environment = "GUANACO_PIN_HOT_EXPERTS",
                     .value_name = "N",
@@ -243,7 +251,7 @@ static int parse_value(const struct gn_knob_info *info, const char *text, int64_
     case GN_KIND_CHOICE:
         return parse_choice(info, text, value);
     case GN_KIND_TEXT: // anything that fits on a line
-        return *text && !text[strcspn(text, "\r\n")] ? 0 : -EINVAL;
+        return *text && !text[strcspn(text, "\r\n")] && (!info->fits || info->fits(text)) ? 0 : -EINVAL;
     case GN_KIND_COUNT:
     case GN_KIND_SIGNED:
         break;

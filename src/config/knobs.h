@@ -20,7 +20,8 @@ enum gn_knob {
     GN_DIRECT,         // bool: O_DIRECT where the file system has it
     GN_SPOOL_DIR,      // text: where experts that come without a file are written; none: a directory of the system's
     GN_DENSE,          // enum gn_dense_mode
-    GN_POLICY,         // eviction policy, by index in gn_policies[]
+    GN_POLICY,         // text: eviction policy, by name or path
+    GN_POLICY_OPTIONS, // text: its parameters, "key=value,…"; none: their defaults
     GN_PIN_HOT,        // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
     GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
     GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
@@ -65,6 +66,7 @@ struct gn_knob_info {
     int64_t fallback, least, most;
     const char *const *choices;         // NULL-terminated names for GN_KIND_CHOICE: the value is the index
     const char *wanted, *fallback_text; // GN_KIND_TEXT: what to give ("a file"), and the default; NULL: none
+    bool (*fits)(const char *text);     // GN_KIND_TEXT: whether it will do; NULL: any does
     const char *help;
 };
 

@@ -65,7 +65,27 @@ static int fail(struct gn_stream *stream, int error, const char *what) {
     return error;
 }
 
-static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_policy *policy,
+// What the program registered, or else what the setting says.
+static int choose_policy(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_parameters *parameters) {
+    stream->policy = gn_policy_registered();
+    if (stream->policy) {
+        gn_parameters_default(stream->policy, parameters);
+        return 0;
+    }
+    char why[sizeof stream->error - 48];
+    int failed = gn_policy_find(knobs->text[GN_POLICY], &stream->policy, why, sizeof why);
+    if (failed) {
+        snprintf(stream->error, sizeof stream->error, "--policy (GUANACO_POLICY): %s", why);
+        return failed;
+    }
+    failed = gn_parameters_parse(stream->policy, knobs->text[GN_POLICY_OPTIONS], parameters, why, sizeof why);
+    if (failed) {
+        snprintf(stream->error, sizeof stream->error, "--policy-options (GUANACO_POLICY_OPTIONS): %s", why);
+    }
+    return failed;
+}
+
+static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_parameters *parameters,
                       const struct gn_knobs *knobs) {
     struct gn_cache_layer *layers = calloc(stream->map.n_layers, sizeof *layers);
     if (!layers) {
@@ -79,7 +99,8 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
         .layers = layers,
         .n_layers = stream->map.n_layers,
         .budget = budget->slots,
-        .policy = policy,
+        .policy = stream->policy,
+        .parameters = parameters,
         .pins =
             {
                 .most = (uint32_t)knobs->value[GN_PIN_HOT],
@@ -177,8 +198,12 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return failed;
     }
-    failed = open_cache(stream, &budget, gn_policies[knobs->value[GN_POLICY]], knobs);
-    stream->policy = gn_policy_names[knobs->value[GN_POLICY]];
+    struct gn_parameters parameters;
+    failed = choose_policy(stream, knobs, &parameters);
+    if (failed) {
+        return failed;
+    }
+    failed = open_cache(stream, &budget, &parameters, knobs);
     if (failed) {
         return fail(stream, failed, "cannot set up the expert cache");
     }
@@ -270,5 +295,5 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
              : direct == stream->map.n_files ? "O_DIRECT"
              : direct                        ? "O_DIRECT for some files"
                                              : "buffered",
-             stream->policy, held[stream->dense]);
+             stream->policy->name, held[stream->dense]);
 }

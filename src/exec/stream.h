@@ -31,7 +31,7 @@ struct gn_stream {
     bool advised;
     bool broken; // its weights cannot be trusted (damaged file, failed read): error says why, and nothing is computed
     struct gn_cache *cache;
-    const char *policy;
+    const struct guanaco_policy *policy;
     struct gn_reader *reader;
     void *region;    // what was mapped
     uint8_t *memory; // slots, then spares: the part of the region that begins at a huge page
@@ -48,7 +48,7 @@ struct gn_stream {
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
     struct gn_fetch *fetch;   // the one event in progress, its memory taken at start
     struct gn_tracer *tracer; // NULL: none
-    char error[512];          // why the last event failed
+    char error[1024];         // why the last event failed
 };
 
 // Returns an empty stream, or NULL when memory is short.

@@ -189,7 +189,7 @@ int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache
     return failed;
 }
 
-int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco_policy *policy, uint64_t budget,
                      struct gn_replay_result *result) {
     struct gn_cache_options options = {.budget = budget, .policy = policy};
     return gn_replay_cache(events, &options, result);

@@ -40,7 +40,7 @@ struct gn_replay_result {
 int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
                     struct gn_replay_result *result);
 // The same with nothing but a policy.
-int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco_policy *policy, uint64_t budget,
                      struct gn_replay_result *result);
 // The fewest misses that any policy could have, knowing the future: of what the event does not use, the expert goes
 // that is wanted again latest (Belady, 1966). Size classes are the cache's.

@@ -81,7 +81,7 @@ static bool same(const char *name, uint64_t engine, uint64_t replay) {
     return engine == replay;
 }
 
-static bool compare(const struct gn_trace *trace, const struct gn_policy *policy, const char *budget,
+static bool compare(const struct gn_trace *trace, const struct guanaco_policy *policy, const char *budget,
                     const struct guanaco_stats *stats) {
     struct gn_replay_events events;
     struct gn_replay_result result;
@@ -115,7 +115,7 @@ static bool check_rows(const struct gn_trace *trace, const struct guanaco_stats 
     return same("turns", 1, last_turn) && decode && good;
 }
 
-static bool try(const struct run *run, const struct gn_policy *policy, const char *budget, const char *path) {
+static bool try(const struct run *run, const struct guanaco_policy *policy, const char *budget, const char *path) {
     setenv("GUANACO_POLICY", policy->name, 1);
     setenv("GUANACO_EXPERT_CACHE", budget, 1);
     struct gn_trace trace;

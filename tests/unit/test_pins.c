@@ -164,7 +164,7 @@ static void chosen_as_by_sorting(void **state) {
 
 // ------------------------------------------------------------------------------------------------ in the cache
 
-static struct gn_cache *open_cache(const struct gn_policy *policy, uint32_t slots, struct gn_pins_options pins) {
+static struct gn_cache *open_cache(const struct guanaco_policy *policy, uint32_t slots, struct gn_pins_options pins) {
     struct gn_cache_layer layer = {.n_experts = 16, .slot_bytes = BLOCK};
     struct gn_cache_options options = {
         .layers = &layer, .n_layers = 1, .budget = (uint64_t)slots * BLOCK, .policy = policy, .pins = pins};
@@ -213,8 +213,8 @@ static void a_pinned_expert_outlasts_a_scan(void **state) {
     }
 }
 
-// Two slots, both with hot experts, 0 used longer ago than 1: a third expert takes the slot of 0. Then 0 is hot and absent;
-// it comes back in the place of the third, which is cold, though 1 was used longer ago.
+// Two slots, both with hot experts, 0 used longer ago than 1: a third expert takes the slot of 0. Then 0 is hot and
+// absent; it comes back in the place of the third, which is cold, though 1 was used longer ago.
 static void hot_ones_go_by_last_use_when_no_cold_one_is_left(void **state) {
     (void)state;
     for (int p = 0; gn_policies[p]; p++) {
