@@ -52,8 +52,8 @@ static int stream(void *context) {
         return 1;
     }
     int position = 0;
-    bool good = feed(&session, &position, 100, 17) && generate(&session, &position, 40) &&
-                feed(&session, &position, 90, 5) && generate(&session, &position, 40) &&
+    bool good = feed(&session, &position, 100, 17) && generate(&session, &position, 24) &&
+                feed(&session, &position, 90, 5) && generate(&session, &position, 24) &&
                 feed(&session, &position, 5, 11) && generate(&session, &position, 3);
     *run->stats = session_stats(&session);
     session_close(&session);
