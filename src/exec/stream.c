@@ -259,6 +259,21 @@ int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, cons
     return failed;
 }
 
+// What to do about slots for less than a token: docs/residency.md has the figures.
+static const char *what_works_then(const struct gn_stream *stream) {
+    const struct guanaco_policy *policy = stream->policy;
+    if (gn_cache_slots(stream->cache) == 0) {
+        return "no policy can help, more memory can";
+    }
+    if (policy == &gn_policy_wait) {
+        return "expected-wait, the policy in use, finds some of them again where lru would find none";
+    }
+    if (policy == &gn_policy_lru || policy == &gn_policy_slru || policy == &gn_policy_fifo) {
+        return "this policy will find next to none of them again, --policy expected-wait (the default) some";
+    }
+    return "--policy expected-wait (the default) finds most of them again";
+}
+
 void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
     if (stream->advised) {
         return;
@@ -271,8 +286,8 @@ void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
     }
     char have[32], need[32];
     if (slots < cycle) {
-        gn_warn("slots hold %s, but one token uses experts of %s: most will be read again for every token",
-                gn_format_bytes(slots, have), gn_format_bytes(cycle, need));
+        gn_warn("slots hold %s, but one token uses experts of %s: most will be read again for every token; %s",
+                gn_format_bytes(slots, have), gn_format_bytes(cycle, need), what_works_then(stream));
     }
 }
 

@@ -70,8 +70,8 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
 
 // Says once, in one line, when the slots hold less than the experts that one token uses: the token cycle, top_k experts
-// of every layer. An LRU hits nothing then, other policies little. Call with the lock held, when an event has shown
-// what the router's top-k is.
+// of every layer. An LRU hits nothing then, other policies little: the line says which one works. Call with the lock
+// held, when an event has shown what the router's top-k is.
 void gn_stream_advise(struct gn_stream *stream, uint32_t top_k);
 
 // "212 slots of 2.90 MiB (41 % of the experts), io_uring, O_DIRECT, lru"

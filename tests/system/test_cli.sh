@@ -178,6 +178,14 @@ for nonsense in x 0 -1 "" 99999999999; do
     expect "inspect --context '$nonsense'" 2 "context" "$guanaco" inspect --context "$nonsense"
 done
 
+# ---- less than a token's experts in slots
+works "few slots" run --expert-cache 5% -n 4 -p x
+says "few slots" err "expected-wait, the policy in use, finds some"
+works "few slots and lru" run --expert-cache 5% --policy lru -n 4 -p x
+says "few slots and lru" err "next to none of them again, --policy expected-wait"
+works "few slots and lfu" run --expert-cache 5% --policy lfu -n 4 -p x
+says "few slots and lfu" err "--policy expected-wait (the default) finds most"
+
 # ---- traces
 expect "a trace that cannot be made" 1 "cannot write $tmp/none/t.csv" run --trace "$tmp/none/t.csv" -n 2 -p x
 works "a trace of a run" run --trace "$tmp/t.csv" -n 40 -p "It was"
