@@ -37,6 +37,8 @@ struct gn_cache {
     const struct guanaco_policy *policy;
     void *policy_state;
     const char *error;                            // what the policy did
+    struct gn_admission *admission;               // NULL: all are let in
+    bool in_event;                                // it has seen this event's layer
     struct gn_pins *pins;                         // NULL: none
     struct gn_lists hot;                          // for each size class, by last use
     uint64_t *evicted_at;                         // [n_entries] totals.events then; 0: never
@@ -189,6 +191,12 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     if (failed) {
         return failed;
     }
+    if (options->admission.window > 0) {
+        cache->admission = gn_admission_open(&options->admission, cache->n_entries);
+        if (!cache->admission) {
+            return -ENOMEM;
+        }
+    }
     struct gn_parameters defaults;
     gn_parameters_default(cache->policy, &defaults);
     struct guanaco_policy_shape shape = {
@@ -227,6 +235,7 @@ void gn_cache_close(struct gn_cache *cache) {
         cache->policy->close(cache->policy_state);
     }
     gn_pins_close(cache->pins);
+    gn_admission_close(cache->admission);
     gn_lists_close(&cache->hot);
     free(cache->evicted_at);
     free(cache->layer_totals);
@@ -285,6 +294,7 @@ static void choose_hot(struct gn_cache *cache) {
 }
 
 void gn_cache_begin(struct gn_cache *cache) {
+    cache->in_event = false;
     cache->event++;
     cache->totals.events++;
     if (cache->pins && gn_pins_event(cache->pins)) {
@@ -325,8 +335,15 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     if (cache->pins) {
         gn_pins_use(cache->pins, entry);
     }
+    if (cache->admission && !cache->in_event) {
+        gn_admission_begin(cache->admission, cache->layer_of[entry]);
+        cache->in_event = true;
+    }
     if (slot == GN_NONE) {
         count_miss(cache, entry);
+        if (cache->admission) {
+            gn_admission_miss(cache->admission, entry);
+        }
         return GN_NONE;
     }
     cache->totals.hits++;
@@ -404,14 +421,16 @@ static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool
 }
 
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
-    uint32_t slot = find_slot(cache, &cache->classes[class_of(cache, entry)], may_evict);
+    bool hot = cache->pins && gn_pins_hot(cache->pins, entry);
+    bool admitted = hot || !cache->admission || gn_admission_admits(cache->admission, entry);
+    uint32_t slot = find_slot(cache, &cache->classes[class_of(cache, entry)], may_evict && admitted);
     if (slot == GN_NONE) {
         return GN_NONE;
     }
     cache->slots[slot].entry = entry;
     cache->slots[slot].event = cache->event;
     cache->slot_of[entry] = slot;
-    hold(cache, entry, cache->pins && gn_pins_hot(cache->pins, entry));
+    hold(cache, entry, hot);
     cache->totals.inserts++;
     cache->totals.resident++;
     layer_totals(cache, entry)->inserts++;

@@ -17,6 +17,7 @@
 // the policy chooses them. Only where there are no others, the hot one goes that was used longest ago.
 #pragma once
 
+#include "cache/admission.h"
 #include "cache/pins.h"
 #include "policy/policy.h"
 
@@ -35,6 +36,7 @@ struct gn_cache_options {
     const struct guanaco_policy *policy;
     const struct gn_parameters *parameters; // of the policy; NULL: its defaults
     struct gn_pins_options pins;            // all 0: no expert is pinned
+    struct gn_admission_options admission;
 };
 
 struct gn_cache;

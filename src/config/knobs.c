@@ -19,6 +19,7 @@ static const char *const io_names[] = {"auto", "uring", "threads", "mapped", "nu
 static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL};
 static const char *const prefetch_names[] = {"off", "router", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
+static const char *const admission_names[] = {"off", "second-miss", NULL};
 static const char *const bool_names[] = {"off", "on", NULL};
 
 const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
@@ -99,6 +100,22 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                            .kind = GN_KIND_TEXT,
                            .wanted = "key=value,key=value",
                            .help = "parameters of the policy; a wrong key lists those that there are"},
+    [GN_ADMISSION] = {.flag = "--admission",
+                      .environment = "GUANACO_ADMISSION",
+                      .value_name = "MODE",
+                      .kind = GN_KIND_CHOICE,
+                      .choices = admission_names,
+                      .most = GN_ADMISSION_SECOND_MISS,
+                      .help = "who may push another expert out: off: all that come; second-miss: those that missed "
+                              "before, not long ago. The others are read, used and dropped"},
+    [GN_ADMISSION_WINDOW] = {.flag = "--admission-window",
+                             .environment = "GUANACO_ADMISSION_WINDOW",
+                             .value_name = "N",
+                             .kind = GN_KIND_COUNT,
+                             .fallback = 32,
+                             .least = 1,
+                             .most = 1 << 20,
+                             .help = "tokens between the two misses, at most"},
     [GN_PIN_HOT] = {.flag = "--pin-hot-experts",
                     .environment = "GUANACO_PIN_HOT_EXPERTS",
                     .value_name = "N",

@@ -11,28 +11,30 @@
 #include <stdio.h>
 
 enum gn_knob {
-    GN_RAM,            // bytes for the whole process; 0: automatic
-    GN_EXPERT_CACHE,   // bytes for expert slots alone, staging included; negative: a share of all experts,
-                       // gn_knob_share()
-    GN_RESERVE,        // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
-    GN_IO,             // enum gn_reader_kind
-    GN_IO_DEPTH,       // reads in flight; 0: the engine's default
-    GN_DIRECT,         // bool: O_DIRECT where the file system has it
-    GN_SPOOL_DIR,      // text: where experts that come without a file are written; none: a directory of the system's
-    GN_DENSE,          // enum gn_dense_mode
-    GN_POLICY,         // text: eviction policy, by name or path
-    GN_POLICY_OPTIONS, // text: its parameters, "key=value,…"; none: their defaults
-    GN_PIN_HOT,        // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
-    GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
-    GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
-    GN_PIN_WARM_UP,    // events before the first choice
-    GN_STAGING,        // staging slots for experts that are not cached
-    GN_PREFETCH,       // enum gn_prefetch
-    GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
-    GN_TRACE,          // text: the file that takes the routing; none: no trace
-    GN_LOG,            // enum gn_log_level
-    GN_FAULT_AT,       // tests: fail the N-th read
-    GN_FAULT_RESULT,   // tests: with this result (see struct gn_reader_options)
+    GN_RAM,              // bytes for the whole process; 0: automatic
+    GN_EXPERT_CACHE,     // bytes for expert slots alone, staging included; negative: a share of all experts,
+                         // gn_knob_share()
+    GN_RESERVE,          // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
+    GN_IO,               // enum gn_reader_kind
+    GN_IO_DEPTH,         // reads in flight; 0: the engine's default
+    GN_DIRECT,           // bool: O_DIRECT where the file system has it
+    GN_SPOOL_DIR,        // text: where experts that come without a file are written; none: a directory of the system's
+    GN_DENSE,            // enum gn_dense_mode
+    GN_POLICY,           // text: eviction policy, by name or path
+    GN_POLICY_OPTIONS,   // text: its parameters, "key=value,…"; none: their defaults
+    GN_ADMISSION,        // enum gn_admission_mode
+    GN_ADMISSION_WINDOW, // tokens
+    GN_PIN_HOT,          // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
+    GN_PIN_HOT_BUDGET,   // bytes that they may take; 0: as many as GN_PIN_HOT says
+    GN_PIN_DECAY,        // per cent of a use that is left from one choice of hot experts to the next
+    GN_PIN_WARM_UP,      // events before the first choice
+    GN_STAGING,          // staging slots for experts that are not cached
+    GN_PREFETCH,         // enum gn_prefetch
+    GN_PREFILL_TOKENS,   // a batch with at least this many tokens is a prefill
+    GN_TRACE,            // text: the file that takes the routing; none: no trace
+    GN_LOG,              // enum gn_log_level
+    GN_FAULT_AT,         // tests: fail the N-th read
+    GN_FAULT_RESULT,     // tests: with this result (see struct gn_reader_options)
     GN_KNOB_COUNT
 };
 
@@ -47,6 +49,8 @@ enum gn_dense_mode {
     GN_DENSE_LOCK,   // mlock()ed where they are mapped
     GN_DENSE_MAPPED, // left in the page cache, with a read-ahead of their own
 };
+
+enum gn_admission_mode { GN_ADMISSION_OFF, GN_ADMISSION_SECOND_MISS };
 
 enum gn_knob_kind {
     GN_KIND_SIZE,

@@ -101,6 +101,8 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
         .budget = budget->slots,
         .policy = stream->policy,
         .parameters = parameters,
+        .admission.window =
+            knobs->value[GN_ADMISSION] == GN_ADMISSION_SECOND_MISS ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
         .pins =
             {
                 .most = (uint32_t)knobs->value[GN_PIN_HOT],
