@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool same_event(const struct gn_trace_row *a, const struct gn_trace_row *b) {
+bool gn_trace_same_event(const struct gn_trace_row *a, const struct gn_trace_row *b) {
     return a->turn == b->turn && a->decode == b->decode && a->layer == b->layer && (!a->decode || a->step == b->step);
 }
 
@@ -25,7 +25,7 @@ static void cut(struct gn_replay_events *events, const struct gn_trace *trace, c
     uint32_t first = 0, used = 0;
     const struct gn_trace_row *rows = trace->rows;
     for (size_t r = 0; r < trace->n_rows; r++) {
-        if (r > 0 && !same_event(&rows[r - 1], &rows[r])) {
+        if (r > 0 && !gn_trace_same_event(&rows[r - 1], &rows[r])) {
             end_event(events, first, used - first, &rows[r - 1]);
             first = used;
         }
@@ -134,6 +134,7 @@ void gn_replay_count(const struct gn_replay_events *events, const struct gn_repl
     } else {
         result->prefill_hits += event->n - misses;
         result->prefill_misses += misses;
+        result->prefill_missed_bytes += misses * events->layers[event->layer].expert_bytes;
     }
 }
 

@@ -32,7 +32,7 @@ struct gn_replay_result {
     uint64_t slots;
     uint64_t hits, misses; // of decode
     uint64_t missed_bytes; // in decode
-    uint64_t prefill_hits, prefill_misses;
+    uint64_t prefill_hits, prefill_misses, prefill_missed_bytes;
     struct gn_cache_totals totals; // in the end, prompts included; not of belady
 };
 
@@ -45,6 +45,13 @@ int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco
 // The fewest misses that any policy could have, knowing the future: of what the event does not use, the expert goes
 // that is wanted again latest (Belady, 1966). Size classes are the cache's.
 int gn_replay_belady(const struct gn_replay_events *events, uint64_t budget, struct gn_replay_result *result);
+
+// By other rules, those of BigMoeOnEdge's published curves (pool.c says how they differ); policy NULL is Belady's.
+int gn_replay_pool(const struct gn_trace *trace, const struct gn_replay_events *events,
+                   const struct guanaco_policy *policy, uint64_t budget, struct gn_replay_result *result);
+
+// Whether two rows that follow one another are of one event.
+bool gn_trace_same_event(const struct gn_trace_row *a, const struct gn_trace_row *b);
 
 // Adds the misses of one event to a result.
 void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, uint32_t misses,
