@@ -17,7 +17,9 @@ struct pool {
     uint32_t *used_in;   // [n_entries] the last event that used it, counted from 1
     uint32_t *placed_in; // [n_entries] the same, while an event is put in order
     uint32_t *order;     // [n_entries] of the event
+    bool *missed;        // [largest event]
     uint32_t event;
+    uint64_t evictions;
 };
 
 static void pool_close(struct pool *pool) {
@@ -29,6 +31,7 @@ static void pool_close(struct pool *pool) {
     free(pool->used_in);
     free(pool->placed_in);
     free(pool->order);
+    free(pool->missed);
 }
 
 static int pool_open(struct pool *pool) {
@@ -38,7 +41,8 @@ static int pool_open(struct pool *pool) {
     pool->used_in = calloc(n, sizeof *pool->used_in);
     pool->placed_in = calloc(n, sizeof *pool->placed_in);
     pool->order = calloc(n, sizeof *pool->order);
-    if (!pool->resident || !pool->next || !pool->used_in || !pool->placed_in || !pool->order) {
+    pool->missed = calloc(pool->events->largest, sizeof *pool->missed);
+    if (!pool->missed || !pool->resident || !pool->next || !pool->used_in || !pool->placed_in || !pool->order) {
         return -ENOMEM;
     }
     if (pool->policy) {
@@ -71,7 +75,7 @@ static uint64_t bytes_of(const struct pool *pool, uint32_t entry) {
     return pool->events->layers[pool->events->layer_of[entry]].expert_bytes;
 }
 
-static bool use(struct pool *pool, uint32_t entry) {
+static void use(struct pool *pool, uint32_t entry) {
     bool hit = pool->resident[entry];
     pool->used_in[entry] = pool->event;
     pool->used += hit ? 0 : bytes_of(pool, entry);
@@ -84,7 +88,6 @@ static bool use(struct pool *pool, uint32_t entry) {
         }
         pool->policy->insert(pool->state, entry, 0);
     }
-    return hit;
 }
 
 static void shrink(struct pool *pool) {
@@ -97,6 +100,7 @@ static void shrink(struct pool *pool) {
             pool->policy->evict(pool->state, victim, 0);
         }
         pool->resident[victim] = false;
+        pool->evictions++;
         pool->used -= bytes_of(pool, victim);
     }
 }
@@ -131,12 +135,14 @@ static void run(struct pool *pool, const struct gn_trace *trace, struct gn_repla
         while (first_entry > 0 && events->layer_of[first_entry - 1] == event->layer) {
             first_entry--;
         }
-        uint32_t misses = 0;
+        for (uint32_t i = 0; i < event->n; i++) {
+            pool->missed[i] = !pool->resident[events->entries[event->first + i]];
+        }
         for (uint32_t i = put_in_order(pool, trace->rows + first, row - first, first_entry); i-- > 0;) {
-            misses += !use(pool, pool->order[i]);
+            use(pool, pool->order[i]);
         }
         shrink(pool);
-        gn_replay_count(events, event, misses, result);
+        gn_replay_count(events, event, pool->missed, result);
     }
 }
 
@@ -147,6 +153,7 @@ int gn_replay_pool(const struct gn_trace *trace, const struct gn_replay_events *
     int failed = pool_open(&pool);
     if (!failed) {
         run(&pool, trace, result);
+        result->totals.evictions = pool.evictions;
     }
     pool_close(&pool);
     return failed;

@@ -21,6 +21,7 @@ struct gn_replay_events {
     uint32_t *layer_of;                    // [n_entries]
     struct gn_replay_event *events;
     uint32_t *entries;
+    float *weight;  // beside entries[]: of the router, all tokens together
     uint32_t *next; // beside entries[]: the event that uses this one next, GN_NONE if none does
 };
 
@@ -30,8 +31,9 @@ uint64_t gn_replay_all_bytes(const struct gn_replay_events *events); // slots fo
 
 struct gn_replay_result {
     uint64_t slots;
-    uint64_t hits, misses; // of decode
-    uint64_t missed_bytes; // in decode
+    uint64_t hits, misses;            // of decode
+    uint64_t missed_bytes;            // in decode
+    double weight_hit, weight_missed; // the same, each use as heavy as the router made it; 0: not known
     uint64_t prefill_hits, prefill_misses, prefill_missed_bytes;
     struct gn_cache_totals totals; // in the end, prompts included; not of belady
 };
@@ -53,6 +55,6 @@ int gn_replay_pool(const struct gn_trace *trace, const struct gn_replay_events *
 // Whether two rows that follow one another are of one event.
 bool gn_trace_same_event(const struct gn_trace_row *a, const struct gn_trace_row *b);
 
-// Adds the misses of one event to a result.
-void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, uint32_t misses,
+// Adds one event to a result; missed[i]: the i-th of what it uses was not there.
+void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, const bool *missed,
                      struct gn_replay_result *result);
