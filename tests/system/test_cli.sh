@@ -191,7 +191,7 @@ expect "a trace that cannot be made" 1 "cannot write $tmp/none/t.csv" run --trac
 works "a trace of a run" run --trace "$tmp/t.csv" -n 40 -p "It was"
 works "its replay" "$guanaco" simulate "$tmp/t.csv" --budget 25%
 says "its replay" out "expected-wait"
-works "a model's slots" "$guanaco" simulate "$tmp/t.csv" --model "$demo" --budget 7MiB,100slots,25% --policy lru --csv --svg "$tmp/x.svg"
+works "a model's slots" "$guanaco" simulate "$tmp/t.csv" --model "$demo" --staging 8 --budget 7MiB,100slots,25% --policy lru --csv --svg "$tmp/x.svg"
 says "a share" out "^lru,25%,[0-9]*,96,"
 says "slots" out "^lru,100slots,[0-9]*,100,"
 says "a size, less staging" out "^lru,7MiB,[0-9]*,91,"

@@ -70,7 +70,8 @@ static uint64_t slot_budget(const struct gn_replay_events *events, const char *t
         uint64_t bytes = gn_trace_slot_bytes(&events->layers[l]);
         largest = bytes > largest ? bytes : largest;
     }
-    return gn_budget_split((uint64_t)atoi(text) << 20, largest, 8).slots;
+    uint32_t staging = (uint32_t)gn_knob_table[GN_STAGING].fallback;
+    return gn_budget_split((uint64_t)atoi(text) << 20, largest, staging).slots;
 }
 
 static bool same(const char *name, uint64_t engine, uint64_t replay) {
