@@ -1,77 +1,67 @@
 // guanaco simulate: what each eviction policy would do with a recorded routing, at any budget.
-#include "cli.h"
-#include "json.h"
+#include "simulate.h"
 
-#include "config/knobs.h"
+#include "cli.h"
+#include "model_file.h"
+
 #include "config/log.h"
 #include "config/parse.h"
-#include "trace/replay.h"
+#include "exec/budget.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define MAX_BUDGETS 32
-#define MAX_POLICIES 32
-#define MIB 1048576.0
-
-struct budget {
-    double share; // of all experts; 0: `bytes` was given
-    uint64_t bytes;
-};
+enum output { TEXT, CSV, JSON };
 
 struct request {
-    const char *path, *policy, *budgets;
+    const char *path, *model, *policy, *budgets, *drawing;
     int64_t expert_bytes; // 0: as the trace says
-    struct gn_pins_options pins;
-    enum gn_shares_kind shares;
-    bool json;
+    bool pool;            // by the rules of BigMoeOnEdge's curves
+    enum output output;
+    struct gn_knobs knobs; // those that a run has as well
 };
 
-struct simulation {
-    struct gn_trace trace;
-    struct gn_replay_events events;
-    uint64_t all_bytes;
-    bool bytes_known;
-    struct budget budgets[MAX_BUDGETS];
-    int n_budgets;
-    const struct gn_policy *policies[MAX_POLICIES + 1]; // and NULL: the bound
-    int n_policies;
-    struct gn_replay_result result[MAX_POLICIES + 1][MAX_BUDGETS];
-};
+// Settings of a run that have a meaning here.
+static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,   GN_ADMISSION_WINDOW,
+                                            GN_STAGING,        GN_PIN_HOT,     GN_PIN_HOT_BUDGET,
+                                            GN_PIN_DECAY,      GN_PIN_WARM_UP, GN_LAYER_SHARES};
 
 static void print_usage(FILE *to) {
     fputs(
-        "usage: guanaco simulate TRACE [--policy NAME|all] [--budget LIST] [--expert-bytes SIZE] [--json]\n"
-        "                        [--pin-hot-experts N] [--pin-hot-experts-budget SIZE] [--layer-shares KIND]\n\n"
+        "usage: guanaco simulate TRACE [--model FILE] [--policy NAME|all] [--budget LIST] [--csv|--json] [--svg "
+        "FILE]\n\n"
         "Replays a recorded routing through the cache that a run uses, once for each policy and budget, and through\n"
-        "the best that could have been done by one who knows the future (belady). Nothing else is read, so a trace\n"
-        "answers in a second which policy to take, and what more memory would bring.\n\n"
+        "the best that could have been done by one who knows the future (belady). So a trace answers in a second\n"
+        "which policy to take, and what more memory would bring. --trace FILE of a run writes one.\n\n"
         "  TRACE                a route_trace v1 file (CSV), or JSON lines {\"tok\": n, \"layers\": [[expert, ...], "
         "...]}\n"
-        "  --policy NAME        one policy, or all [default: all]\n"
-        "  --budget LIST        memory for experts, separated by commas: shares of all experts such as 10%, or sizes\n"
-        "                       such as 2GiB [default: 5%,10%,20%,30%,50%]\n"
+        "  --model FILE         the model that was traced, any of its shards: its header says how large slots are. A\n"
+        "                       size in --budget is then what --expert-cache would be, staging slots included\n"
+        "  --policy NAME        one policy, the path of one (./mine.so), or all [default: all]\n"
+        "  --budget LIST        room for experts, separated by commas: shares of all experts such as 10%, slots such\n"
+        "                       as 500slots, or sizes such as 2GiB [default: 5%,10%,20%,30%,50%]\n"
         "  --expert-bytes SIZE  take every expert to be of this size; JSON lines do not tell it\n"
-        "  --pin-hot-experts N  hold the N experts with the most uses, whatever the policy says [default: 0]\n"
-        "  --pin-hot-experts-budget SIZE\n"
-        "                       as many of them as fit into this much memory\n"
-        "  --layer-shares KIND  how layers share the memory: global (any takes any), equal, or demand (as many as "
-        "they\n"
-        "                       use different experts) [default: global]\n"
-        "  --json               print JSON\n\n"
+        "  --rules NAME         engine, or pool: as BigMoeOnEdge counts its published curves (one pool of bytes, and\n"
+        "                       prompts push out, too) [default: engine]\n"
+        "  --csv, --json        print that instead of tables\n"
+        "  --svg FILE           also draw hit rate against budget\n\n"
+        "As in a run, and explained there: --policy-options, --admission, --admission-window, --staging,\n"
+        "--pin-hot-experts and its companions, --layer-shares.\n\n"
         "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed but "
         "not\n"
         "                  counted: they fill free memory, and push nothing out\n"
+        "by weight         the same, each use as heavy as the router made it\n"
         "misses a token    experts read for a token\n"
-        "MiB a token       their size: divided by what the drive reads in a second, the time that a token waits\n\n"
+        "MiB a token       their size: divided by what the drive reads in a second, the time that a token waits\n"
+        "churn             of the misses, those of experts that had been pushed out within the last 8 tokens\n\n"
         "Below the token cycle (all experts that one token uses) lru and fifo hit next to nothing: each expert is "
         "pushed\n"
         "out just before it is wanted again.\n\n"
-        "  guanaco simulate routing.csv --budget 10%,4GiB\n"
-        "  guanaco simulate routing.jsonl --expert-bytes 3MiB --policy lru\n",
+        "  guanaco simulate routing.csv --budget 10%,500slots,4GiB\n"
+        "  guanaco simulate routing.jsonl --expert-bytes 3MiB --policy lru --svg curve.svg\n",
         to);
 }
 
@@ -82,57 +72,76 @@ static int usage_error(const char *format, const char *word) {
     return EXIT_USAGE;
 }
 
-static bool parse_budget(const char *text, struct budget *budget) {
-    size_t length = strlen(text);
-    if (length == 0 || text[length - 1] != '%') {
-        int64_t bytes = 0;
-        bool good = gn_parse_size(text, &bytes) == 0 && bytes > 0;
-        *budget = (struct budget){.bytes = (uint64_t)bytes};
-        return good;
-    }
-    char number[32];
-    double percent = 0;
-    if (length > sizeof number) {
+// The number before an ending of text. False when it does not end so.
+static bool number_before(const char *text, const char *ending, double *number) {
+    char digits[32];
+    size_t length = strlen(text), rest = strlen(ending);
+    if (length <= rest || length - rest >= sizeof digits || strcmp(text + length - rest, ending) != 0) {
         return false;
     }
-    memcpy(number, text, length - 1);
-    number[length - 1] = '\0';
-    bool good = gn_parse_decimal(number, &percent) == 0 && percent > 0 && percent <= 100;
-    *budget = (struct budget){.share = percent / 100};
+    memcpy(digits, text, length - rest);
+    digits[length - rest] = '\0';
+    return gn_parse_decimal(digits, number) == 0;
+}
+
+static bool parse_budget(const char *text, struct budget *budget) {
+    double number = 0;
+    *budget = (struct budget){0};
+    snprintf(budget->name, sizeof budget->name, "%s", text);
+    if (number_before(text, "%", &number)) {
+        budget->share = number / 100;
+        return number > 0 && number <= 100;
+    }
+    if (number_before(text, "slots", &number)) {
+        budget->slots = number >= 1 && number < 1e9 ? (uint64_t)number : 0;
+        return budget->slots > 0 && (double)budget->slots == number;
+    }
+    int64_t bytes = 0;
+    bool good = gn_parse_size(text, &bytes) == 0 && bytes > 0;
+    budget->bytes = (uint64_t)bytes;
     return good;
 }
 
 static int parse_budgets(struct simulation *simulation, const char *list) {
+    static const char wanted[] =
+        "--budget: give shares such as 10%, slots such as 500slots or sizes such as 2GiB, not ";
     while (list) {
-        char text[64];
+        struct budget *budget = &simulation->budgets[simulation->n_budgets];
         size_t length = strcspn(list, ",");
+        char text[sizeof budget->name];
         if (simulation->n_budgets == MAX_BUDGETS) {
             return usage_error("--budget: 32 budgets at most, without ", list);
         }
         if (length >= sizeof text) {
-            return usage_error("--budget: give shares such as 10% or sizes such as 2GiB, not ", list);
+            return usage_error(wanted, list);
         }
         memcpy(text, list, length);
         text[length] = '\0';
-        if (!parse_budget(text, &simulation->budgets[simulation->n_budgets++])) {
-            return usage_error("--budget: give shares such as 10% or sizes such as 2GiB, not ", text);
+        if (!parse_budget(text, budget)) {
+            return usage_error(wanted, text);
         }
+        simulation->n_budgets++;
         list = list[length] ? list + length + 1 : NULL;
     }
     return EXIT_OK;
 }
 
-static int choose_policies(struct simulation *simulation, const char *name) {
-    for (int p = 0; gn_policies[p] && simulation->n_policies < MAX_POLICIES; p++) {
-        if (!strcasecmp(name, "all") || !strcasecmp(name, gn_policies[p]->name)) {
+static int choose_policies(struct simulation *simulation, const struct request *request) {
+    char why[1024];
+    const char *options = request->knobs.text[GN_POLICY_OPTIONS];
+    if (!strcasecmp(request->policy, "all")) {
+        for (int p = 0; gn_policies[p] && p < MAX_POLICIES; p++) {
             simulation->policies[simulation->n_policies++] = gn_policies[p];
         }
+        return options ? usage_error("--policy-options: name the --policy that is to have ", options) : EXIT_OK;
     }
-    if (simulation->n_policies == 0) {
-        gn_error("--policy: there is no policy '%.40s'; give all, or one of:", name);
-        for (int p = 0; gn_policies[p]; p++) {
-            gn_error("  %-14s %s", gn_policies[p]->name, gn_policies[p]->help);
-        }
+    simulation->n_policies = 1;
+    if (gn_policy_find(request->policy, &simulation->policies[0], why, sizeof why)) {
+        gn_error("--policy: %s", why);
+        return EXIT_USAGE;
+    }
+    if (gn_parameters_parse(simulation->policies[0], options, &simulation->parameters, why, sizeof why)) {
+        gn_error("--policy-options: %s", why);
         return EXIT_USAGE;
     }
     return EXIT_OK;
@@ -153,71 +162,146 @@ static const char *option(const char *name, int argc, char **argv, int *i) {
     return *i + 1 < argc ? argv[++*i] : "";
 }
 
-static bool parse_shares(const char *text, enum gn_shares_kind *shares) {
-    for (int kind = 0; kind < GN_SHARES_KINDS; kind++) {
-        if (!strcasecmp(text, gn_shares_names[kind])) {
-            *shares = (enum gn_shares_kind)kind;
-            return true;
+// A setting of a run: 1, 0 when it is another word, or -1 after an error line.
+static int shared_setting(struct request *request, int argc, char **argv, int *i) {
+    char why[256];
+    for (size_t k = 0; k < sizeof shared_knobs / sizeof *shared_knobs; k++) {
+        const char *flag = gn_knob_table[shared_knobs[k]].flag;
+        size_t length = flag ? strlen(flag) : 0;
+        if (flag && !strncmp(argv[*i], flag, length) && (argv[*i][length] == '\0' || argv[*i][length] == '=')) {
+            int taken = gn_knobs_from_argument(&request->knobs, argc, argv, i, why, sizeof why);
+            if (taken < 0) {
+                gn_error("%s", why);
+            }
+            return taken < 0 ? -1 : 1;
         }
     }
-    return false;
+    return 0;
+}
+
+static int parse_rules(struct request *request, const char *name) {
+    request->pool = !strcmp(name, "pool");
+    return request->pool || !strcmp(name, "engine") ? EXIT_OK : usage_error("--rules: give engine or pool, not ", name);
+}
+
+static int parse_expert_bytes(struct request *request, const char *text) {
+    if (gn_parse_size(text, &request->expert_bytes) || request->expert_bytes < 1 ||
+        request->expert_bytes > INT64_C(1) << 40) {
+        return usage_error("--expert-bytes: give a size such as 3MiB, not ", text);
+    }
+    return EXIT_OK;
+}
+
+// One word, and its value.
+static int parse_word(struct request *request, int argc, char **argv, int *i) {
+    const char *word = argv[*i], *value;
+    int shared = shared_setting(request, argc, argv, i);
+    if (shared) {
+        return shared > 0 ? EXIT_OK : EXIT_USAGE;
+    }
+    if (!strcmp(word, "--json") || !strcmp(word, "--csv")) {
+        request->output = word[2] == 'j' ? JSON : CSV;
+        return EXIT_OK;
+    }
+    const struct {
+        const char *name, **to;
+    } texts[] = {{"--policy", &request->policy},
+                 {"--budget", &request->budgets},
+                 {"--model", &request->model},
+                 {"--svg", &request->drawing}};
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+        if ((value = option(texts[t].name, argc, argv, i))) {
+            *texts[t].to = value;
+            return *value ? EXIT_OK : usage_error("a value is missing after ", texts[t].name);
+        }
+    }
+    if ((value = option("--rules", argc, argv, i))) {
+        return parse_rules(request, value);
+    }
+    if ((value = option("--expert-bytes", argc, argv, i))) {
+        return parse_expert_bytes(request, value);
+    }
+    if (word[0] == '-' || request->path) {
+        return usage_error(word[0] == '-' ? "there is no option " : "one trace at a time, not also ", word);
+    }
+    request->path = word;
+    return EXIT_OK;
 }
 
 static int parse_arguments(struct request *request, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        const char *word = argv[i], *value;
-        if (!strcmp(word, "--json")) {
-            request->json = true;
-        } else if ((value = option("--policy", argc, argv, &i))) {
-            request->policy = value;
-        } else if ((value = option("--budget", argc, argv, &i))) {
-            request->budgets = value;
-        } else if ((value = option("--expert-bytes", argc, argv, &i))) {
-            if (gn_parse_size(value, &request->expert_bytes) || request->expert_bytes < 1 ||
-                request->expert_bytes > INT64_C(1) << 40) {
-                return usage_error("--expert-bytes: give a size such as 3MiB, not ", value);
-            }
-        } else if ((value = option("--layer-shares", argc, argv, &i))) {
-            if (!parse_shares(value, &request->shares)) {
-                return usage_error("--layer-shares: give global, equal or demand, not ", value);
-            }
-        } else if ((value = option("--pin-hot-experts", argc, argv, &i))) {
-            int64_t n = 0;
-            if (gn_parse_integer(value, &n) || n < 0 || n >= GN_NONE) {
-                return usage_error("--pin-hot-experts: give a number of experts, not ", value);
-            }
-            request->pins.most = (uint32_t)n;
-        } else if ((value = option("--pin-hot-experts-budget", argc, argv, &i))) {
-            int64_t bytes = 0;
-            if (gn_parse_size(value, &bytes) || bytes < 0) {
-                return usage_error("--pin-hot-experts-budget: give a size such as 3MiB, not ", value);
-            }
-            request->pins.bytes = (uint64_t)bytes;
-        } else if (word[0] == '-' || request->path) {
-            return usage_error(word[0] == '-' ? "there is no option " : "one trace at a time, not also ", word);
-        } else {
-            request->path = word;
+        int code = parse_word(request, argc, argv, &i);
+        if (code) {
+            return code;
         }
+    }
+    for (size_t k = 0; request->pool && k < sizeof shared_knobs / sizeof *shared_knobs; k++) {
+        if (request->knobs.given[shared_knobs[k]]) {
+            return usage_error("--rules pool knows nothing of ", gn_knob_table[shared_knobs[k]].flag);
+        }
+    }
+    if (request->model && request->expert_bytes) {
+        return usage_error("the model tells the size of experts; leave out ", "--expert-bytes");
     }
     return request->path ? EXIT_OK : usage_error("name a trace: ", "guanaco simulate TRACE");
 }
 
-// ------------------------------------------------------------------------------------------------ replay
+// ------------------------------------------------------------------------------------------------ trace
 
-static bool open_trace(struct simulation *simulation, const struct request *request) {
-    char why[1024];
-    struct gn_trace *trace = &simulation->trace;
-    if (gn_trace_read(request->path, trace, why, sizeof why)) {
-        gn_error("%s", why);
+// Takes the sizes of a model's experts and slots. A layer is numbered by its block, or counted.
+static bool take_sizes(struct gn_trace *trace, const struct model_file *model, char *why, size_t why_size) {
+    if (model->n_layers != trace->n_layers) {
+        snprintf(why, why_size, "--model: the trace has %u layers with experts, this model %u", trace->n_layers,
+                 model->n_layers);
         return false;
+    }
+    for (uint32_t l = 0; l < trace->n_layers; l++) {
+        struct gn_trace_layer *layer = &trace->layers[l];
+        const struct model_layer *from = &model->layers[l];
+        if ((layer->number != from->block && layer->number != l) || layer->n_experts > from->n_experts) {
+            snprintf(why, why_size, "--model: layer %u of the trace, of %u experts, is not that of this model",
+                     layer->number, layer->n_experts);
+            return false;
+        }
+        layer->n_experts = from->n_experts;
+        layer->expert_bytes = from->expert_bytes;
+        layer->slot_bytes = from->slot_bytes;
+        trace->n_experts = from->n_experts > trace->n_experts ? from->n_experts : trace->n_experts;
+    }
+    return true;
+}
+
+static bool size_trace(struct simulation *simulation, const struct request *request, char *why, size_t why_size) {
+    struct gn_trace *trace = &simulation->trace;
+    bool good = true;
+    if (request->model) {
+        struct model_file model;
+        good = model_file_open(request->model, &model, why, why_size) && take_sizes(trace, &model, why, why_size);
+        model_file_close(&model);
     }
     for (uint32_t l = 0; l < trace->n_layers; l++) {
         if (request->expert_bytes > 0) {
             trace->layers[l].expert_bytes = (uint64_t)request->expert_bytes;
+            trace->layers[l].slot_bytes = 0;
         }
         simulation->bytes_known = simulation->bytes_known || trace->layers[l].expert_bytes > 1;
     }
-    if (gn_replay_open(trace, &simulation->events)) {
+    for (size_t r = 0; r < trace->n_rows; r++) {
+        simulation->weights_known = simulation->weights_known || trace->rows[r].weight > 0;
+        simulation->has_prompt = simulation->has_prompt || !trace->rows[r].decode;
+    }
+    return good;
+}
+
+static bool open_trace(struct simulation *simulation, const struct request *request) {
+    char why[1024];
+    if (gn_trace_read(request->path, &simulation->trace, why, sizeof why) ||
+        !size_trace(simulation, request, why, sizeof why)) {
+        gn_error("%s", why);
+        return false;
+    }
+    if (gn_replay_open(&simulation->trace, &simulation->events) ||
+        gn_trace_find_facts(&simulation->events, &simulation->facts)) {
         gn_error("%s: no memory to replay it", request->path);
         return false;
     }
@@ -229,20 +313,65 @@ static bool open_trace(struct simulation *simulation, const struct request *requ
     return true;
 }
 
+// ------------------------------------------------------------------------------------------------ replay
+
+static void size_budget(const struct simulation *simulation, const struct request *request, struct budget *budget) {
+    uint64_t largest = 0;
+    for (uint32_t l = 0; l < simulation->trace.n_layers; l++) {
+        uint64_t bytes = gn_trace_slot_bytes(&simulation->trace.layers[l]);
+        largest = bytes > largest ? bytes : largest;
+    }
+    if (budget->share > 0) {
+        budget->bytes = (uint64_t)(budget->share * (double)simulation->all_bytes + 0.5);
+    } else if (budget->slots > 0) {
+        budget->bytes = budget->slots * largest;
+    } else if (request->model) {
+        uint32_t staging = (uint32_t)request->knobs.value[GN_STAGING];
+        budget->bytes = gn_budget_split(budget->bytes, largest, staging).slots;
+    }
+    budget->bytes = budget->bytes < simulation->all_bytes ? budget->bytes : simulation->all_bytes;
+}
+
+static int replay_one(struct simulation *simulation, const struct request *request, int p, int b) {
+    const struct gn_knobs *knobs = &request->knobs;
+    struct gn_replay_result *result = &simulation->result[p][b];
+    uint64_t bytes = simulation->budgets[b].bytes;
+    const struct guanaco_policy *policy = simulation->policies[p];
+    if (request->pool) {
+        return gn_replay_pool(&simulation->trace, &simulation->events, policy, bytes, result);
+    }
+    if (!policy) {
+        return gn_replay_belady(&simulation->events, bytes, result);
+    }
+    bool second_miss = knobs->value[GN_ADMISSION] == GN_ADMISSION_SECOND_MISS;
+    struct gn_cache_options options = {
+        .budget = bytes,
+        .policy = policy,
+        .parameters = simulation->n_policies == 1 ? &simulation->parameters : NULL,
+        .admission.window = second_miss ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
+        .shares = (enum gn_shares_kind)knobs->value[GN_LAYER_SHARES],
+        .pins =
+            {
+                .most = (uint32_t)knobs->value[GN_PIN_HOT],
+                .bytes = (uint64_t)knobs->value[GN_PIN_HOT_BUDGET],
+                .decay = (double)knobs->value[GN_PIN_DECAY] / 100,
+                .warm_up = (uint32_t)knobs->value[GN_PIN_WARM_UP],
+            },
+    };
+    return gn_replay_cache(&simulation->events, &options, result);
+}
+
 static bool replay(struct simulation *simulation, const struct request *request) {
-    for (int p = 0; p <= simulation->n_policies; p++) {
-        for (int b = 0; b < simulation->n_budgets; b++) {
-            struct budget *budget = &simulation->budgets[b];
-            if (budget->share > 0) {
-                budget->bytes = (uint64_t)(budget->share * (double)simulation->all_bytes + 0.5);
+    for (int b = 0; b < simulation->n_budgets; b++) {
+        size_budget(simulation, request, &simulation->budgets[b]);
+        for (int p = 0; p <= simulation->n_policies; p++) {
+            int failed = replay_one(simulation, request, p, b);
+            if (failed == -EBADMSG) {
+                gn_error("the eviction policy %s cannot be used: it named a victim that is none",
+                         simulation->policies[p]->name);
+                return false;
             }
-            struct gn_replay_result *result = &simulation->result[p][b];
-            struct gn_cache_options options = {.budget = budget->bytes,
-                                               .policy = simulation->policies[p],
-                                               .pins = request->pins,
-                                               .shares = request->shares};
-            if (options.policy ? gn_replay_cache(&simulation->events, &options, result)
-                               : gn_replay_belady(&simulation->events, budget->bytes, result)) {
+            if (failed) {
                 gn_error("no memory to replay the trace");
                 return false;
             }
@@ -251,134 +380,25 @@ static bool replay(struct simulation *simulation, const struct request *request)
     return true;
 }
 
-static double hit_rate(const struct gn_replay_result *result) {
-    return (double)result->hits / (double)(result->hits + result->misses);
-}
-
-// What our policy gains on the best of the others, as a share of what there is to gain. False if it was not asked for.
-static bool gap_closed(const struct simulation *simulation, int b, double *share) {
-    double ours = -1, best = -1, bound = hit_rate(&simulation->result[simulation->n_policies][b]);
-    for (int p = 0; p < simulation->n_policies; p++) {
-        double rate = hit_rate(&simulation->result[p][b]);
-        if (simulation->policies[p] == &gn_policy_wait) {
-            ours = rate;
-        } else {
-            best = rate > best ? rate : best;
-        }
+static bool print(const struct simulation *simulation, const struct request *request) {
+    switch (request->output) {
+    case CSV:
+        simulation_print_csv(simulation);
+        break;
+    case JSON:
+        simulation_print_json(simulation, request->path);
+        break;
+    case TEXT:
+        simulation_print_text(simulation, request->path);
+        break;
     }
-    *share = bound > best ? (ours - best) / (bound - best) : 0;
-    return ours >= 0 && best >= 0;
-}
-
-// ------------------------------------------------------------------------------------------------ output
-
-static const char *row_name(const struct simulation *simulation, int p) {
-    return p < simulation->n_policies ? simulation->policies[p]->name : "belady";
-}
-
-enum figure { HIT_PERCENT, MISSES, MEBIBYTES };
-
-static double figure(const struct simulation *simulation, int p, int b, enum figure which) {
-    const struct gn_replay_result *result = &simulation->result[p][b];
-    switch (which) {
-    case HIT_PERCENT:
-        return 100 * hit_rate(result);
-    case MISSES:
-        return (double)result->misses / simulation->events.n_tokens;
-    default:
-        return (double)result->missed_bytes / MIB / simulation->events.n_tokens;
-    }
-}
-
-static void print_table(const struct simulation *simulation, const char *title, enum figure which) {
-    printf("\n%-16s", title);
-    for (int b = 0; b < simulation->n_budgets; b++) {
-        char name[40];
-        if (simulation->budgets[b].share > 0) {
-            snprintf(name, sizeof name, "%.4g%%", 100 * simulation->budgets[b].share);
-        } else {
-            gn_format_bytes(simulation->budgets[b].bytes, name);
-        }
-        printf(" %10s", name);
-    }
-    putchar('\n');
-    for (int p = 0; p <= simulation->n_policies; p++) {
-        printf("  %-14s", row_name(simulation, p));
-        for (int b = 0; b < simulation->n_budgets; b++) {
-            printf(" %10.2f", figure(simulation, p, b, which));
-        }
-        putchar('\n');
-    }
-}
-
-static void print_text(const struct simulation *simulation, const char *path) {
-    const struct gn_trace *trace = &simulation->trace;
-    const struct gn_replay_events *events = &simulation->events;
-    const struct gn_replay_result *any = &simulation->result[0][0];
-    char bytes[32];
-    printf("%s: %u tokens after the prompt, %u layers of %u experts, %u chosen\n", path, events->n_tokens,
-           trace->n_layers, trace->n_experts, trace->top_k);
-    printf("all experts %s; a token uses %.1f experts\n",
-           simulation->bytes_known ? gn_format_bytes(simulation->all_bytes, bytes) : "of unknown size",
-           (double)(any->hits + any->misses) / events->n_tokens);
-    print_table(simulation, "hit rate, %", HIT_PERCENT);
-    double share;
-    if (gap_closed(simulation, 0, &share)) {
-        printf("  %-14s", "gap closed, %");
-        for (int b = 0; b < simulation->n_budgets; b++) {
-            gap_closed(simulation, b, &share);
-            printf(" %10.1f", 100 * share);
-        }
-        printf("\n\ngap closed: how far %s goes from the best of the other policies towards belady\n",
-               gn_policy_wait.name);
-    }
-    print_table(simulation, "misses a token", MISSES);
-    if (simulation->bytes_known) {
-        print_table(simulation, "MiB a token", MEBIBYTES);
-    }
-}
-
-static void write_result(struct json *json, const struct simulation *simulation, int p, int b) {
-    const struct gn_replay_result *result = &simulation->result[p][b];
-    json_open(json, NULL, '{');
-    json_string(json, "policy", row_name(simulation, p));
-    json_integer(json, "budget_bytes", simulation->budgets[b].bytes);
-    json_integer(json, "slots", result->slots);
-    json_integer(json, "hits", result->hits);
-    json_integer(json, "misses", result->misses);
-    json_number(json, "hit_rate", hit_rate(result));
-    json_number(json, "misses_per_token", figure(simulation, p, b, MISSES));
-    if (simulation->bytes_known) {
-        json_number(json, "mib_per_token", figure(simulation, p, b, MEBIBYTES));
-    }
-    json_integer(json, "prefill_hits", result->prefill_hits);
-    json_integer(json, "prefill_misses", result->prefill_misses);
-    json_close(json, '}');
-}
-
-static void print_json(const struct simulation *simulation, const char *path) {
-    struct json json = {.to = stdout};
-    json_open(&json, NULL, '{');
-    json_string(&json, "trace", path);
-    json_integer(&json, "tokens", simulation->events.n_tokens);
-    json_integer(&json, "layers", simulation->trace.n_layers);
-    json_integer(&json, "experts", simulation->trace.n_experts);
-    if (simulation->bytes_known) {
-        json_integer(&json, "all_expert_bytes", simulation->all_bytes);
-    }
-    json_open(&json, "results", '[');
-    for (int b = 0; b < simulation->n_budgets; b++) {
-        for (int p = 0; p <= simulation->n_policies; p++) {
-            write_result(&json, simulation, p, b);
-        }
-    }
-    json_close(&json, ']');
-    json_close(&json, '}');
+    return !request->drawing || simulation_draw(simulation, request->drawing);
 }
 
 int command_simulate(int argc, char **argv) {
     static struct simulation simulation;
     struct request request = {.policy = "all", .budgets = "5%,10%,20%,30%,50%"};
+    gn_knobs_default(&request.knobs);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             print_usage(stdout);
@@ -387,16 +407,11 @@ int command_simulate(int argc, char **argv) {
     }
     int code = parse_arguments(&request, argc, argv);
     code = code ? code : parse_budgets(&simulation, request.budgets);
-    code = code ? code : choose_policies(&simulation, request.policy);
+    code = code ? code : choose_policies(&simulation, &request);
     if (code) {
         return code;
     }
-    bool good = open_trace(&simulation, &request) && replay(&simulation, &request);
-    if (good && request.json) {
-        print_json(&simulation, request.path);
-    } else if (good) {
-        print_text(&simulation, request.path);
-    }
+    bool good = open_trace(&simulation, &request) && replay(&simulation, &request) && print(&simulation, &request);
     gn_replay_close(&simulation.events);
     gn_trace_close(&simulation.trace);
     return good ? EXIT_OK : EXIT_FAILED;

@@ -9,6 +9,7 @@
 // Programs that know nothing of this header stream all the same.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -85,6 +86,74 @@ typedef void (*guanaco_threadpool_fn)(struct ggml_threadpool *pool);
 
 // Returns why the last graph failed, "" if none has. Valid until the next failure. Call after a failed decode.
 typedef const char *(*guanaco_last_error_fn)(void);
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Eviction policies of your own. A policy is told what is used, and asked what to drop; it sees numbers alone, no
+// files, no memory. Give it with --policy ./mine.so (GUANACO_POLICY), or register it from the program. `guanaco
+// simulate` takes it as well. docs/example-policy.c is one.
+//
+// Experts are named by an entry number, 0 … n_entries-1, counted through all layers in the order in which they run.
+// Each entry belongs to a size class, all entries of a layer to the same; only entries of one class can replace one
+// another. The cache calls from one thread at a time, in this order, once per event (the experts that one layer uses in
+// one step):
+//
+//     hit(e) or miss(e) for every expert of the event, each once, ascending
+//     insert(e) for every one that missed and gets a slot; before an insert that needs room: victim(), then evict() of
+//     it
+//
+// evict(e) may also come by itself: an expert whose bytes could not be read leaves the cache. With pins (--pin-hot-…),
+// hot experts leave and enter the policy's hands by evict() and insert().
+//
+// All calls should take constant time, but for victim(), which may have to step over the entries that `busy` says are
+// in use. A victim that is not in the policy's hands, of another class or busy stops the model with an error line.
+#define GUANACO_POLICY_VERSION 1
+#define GUANACO_NONE UINT32_MAX
+#define GUANACO_MOST_PARAMETERS 16
+
+// A number that the user may set: --policy-options key=value,key=value.
+struct guanaco_policy_parameter {
+    const char *key;
+    double fallback, least, most;
+    const char *help;
+};
+
+struct guanaco_policy_shape {
+    uint32_t n_entries;
+    uint32_t n_classes;
+    uint32_t n_layers;
+    const uint32_t *layer_of; // [n_entries] which layer an entry belongs to; outlives the policy's state
+    const double *parameters; // values, in the order of the policy's parameters; valid during open()
+};
+
+struct guanaco_policy {
+    uint32_t version;                                  // GUANACO_POLICY_VERSION
+    const char *name;                                  // as in lines and tables
+    const char *help;                                  // one line
+    const struct guanaco_policy_parameter *parameters; // ends with one whose key is NULL; NULL: none
+
+    // Returns the state of one model's policy, or NULL when memory is short.
+    void *(*open)(const struct guanaco_policy_shape *shape);
+    void (*close)(void *state);
+    void (*hit)(void *state, uint32_t entry, uint32_t size_class);
+    // Used, but not in the cache: so that a policy that counts sees every use, admitted or not. May be NULL.
+    void (*miss)(void *state, uint32_t entry, uint32_t size_class);
+    void (*insert)(void *state, uint32_t entry, uint32_t size_class);
+    void (*evict)(void *state, uint32_t entry, uint32_t size_class); // it has left the cache, for whatever reason
+    // Names the entry of the class to evict, or GUANACO_NONE when all are busy. Does not evict it.
+    uint32_t (*victim)(void *state, uint32_t size_class, bool (*busy)(const void *context, uint32_t entry),
+                       const void *context);
+    // What is known before anything runs: the entry will be used in a share `chance` of all tokens. Called before all
+    // else, once for an entry at most. May be NULL.
+    void (*prior)(void *state, uint32_t entry, float chance);
+};
+
+// A shared object that is a policy exports it: const struct guanaco_policy guanaco_policy = {…};
+#define GUANACO_POLICY_SYMBOL "guanaco_policy"
+
+// Makes a policy the one for models that start from now on, whatever GUANACO_POLICY says; its parameters have their
+// defaults. NULL: as GUANACO_POLICY says again. The struct is not copied: it must outlive all models. Returns 0, or -1
+// after an error line. Any thread.
+typedef int (*guanaco_register_policy_fn)(const struct guanaco_policy *policy);
 
 #ifdef __cplusplus
 }

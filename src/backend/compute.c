@@ -16,6 +16,7 @@
 #include "ggml-cpu.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,6 +290,14 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
     }
     status = placed > 0 ? run_placed(compute, stream, ready, placed) : run_arriving(compute, stream, ready);
     gn_fetch_end(stream);
+    const char *nonsense = gn_cache_error(stream->cache);
+    if (nonsense) { // what it holds is right, but not what it will do next
+        snprintf(stream->error, sizeof stream->error, "the eviction policy %s cannot be used: %s", stream->policy->name,
+                 nonsense);
+        stream->broken = true;
+        gn_fail("%s", stream->error);
+        return GGML_STATUS_FAILED;
+    }
     return status;
 }
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char last[512];
+static char last[1024];
 
 void gn_fail(const char *format, ...) {
     va_list args;

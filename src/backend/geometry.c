@@ -36,7 +36,8 @@ static void first_shard(char *path) {
     }
     char *slash = strrchr(path, '/');
     if (of && of > slash && of - path >= 6 && of[-6] == '-') {
-        memcpy(of - 5, "00001", 5);
+        memset(of - 5, '0', 4);
+        of[-1] = '1';
     }
 }
 

@@ -185,6 +185,7 @@ static void *registry_function(ggml_backend_reg_t registry, const char *name) {
         guanaco_mode_fn mode;
         guanaco_threadpool_fn pool;
         guanaco_last_error_fn error;
+        guanaco_register_policy_fn policy;
         void *address;
     } function = {.address = NULL};
     if (!strcmp(name, "ggml_backend_set_n_threads")) {
@@ -201,6 +202,8 @@ static void *registry_function(ggml_backend_reg_t registry, const char *name) {
         function.pool = gn_compute_share_pool;
     } else if (!strcmp(name, "guanaco_last_error")) {
         function.error = gn_last_failure;
+    } else if (!strcmp(name, "guanaco_register_policy")) {
+        function.policy = gn_policy_register;
     }
     return function.address;
 }

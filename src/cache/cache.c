@@ -23,8 +23,11 @@ struct gn_cache {
     struct gn_size_class *classes;
     struct slot *slots;
     uint64_t bytes, event;
-    const struct gn_policy *policy;
+    const struct guanaco_policy *policy;
     void *policy_state;
+    const char *error;                            // what the policy did
+    struct gn_admission *admission;               // NULL: all are let in
+    bool in_event;                                // it has seen this event's layer
     struct gn_shares *shares;                     // NULL: any layer may take any slot
     uint32_t *held;                               // [n_layers] slots that hold or wait for experts of a layer
     struct gn_pins *pins;                         // NULL: none
@@ -159,11 +162,20 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     if (failed) {
         return failed;
     }
-    struct gn_policy_shape shape = {
+    if (options->admission.window > 0) {
+        cache->admission = gn_admission_open(&options->admission, cache->n_entries);
+        if (!cache->admission) {
+            return -ENOMEM;
+        }
+    }
+    struct gn_parameters defaults;
+    gn_parameters_default(cache->policy, &defaults);
+    struct guanaco_policy_shape shape = {
         .n_entries = cache->n_entries,
         .n_classes = count_groups(cache),
         .n_layers = n,
         .layer_of = cache->layer_of,
+        .parameters = options->parameters ? options->parameters->value : defaults.value,
     };
     cache->policy_state = cache->policy->open(&shape);
     return cache->policy_state ? 0 : -ENOMEM;
@@ -196,6 +208,7 @@ void gn_cache_close(struct gn_cache *cache) {
     gn_pins_close(cache->pins);
     gn_shares_close(cache->shares);
     free(cache->held);
+    gn_admission_close(cache->admission);
     gn_lists_close(&cache->hot);
     free(cache->evicted_at);
     free(cache->layer_totals);
@@ -212,10 +225,6 @@ void gn_cache_close(struct gn_cache *cache) {
 
 uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t expert) {
     return cache->first_entry[layer] + expert;
-}
-
-bool gn_cache_holds(const struct gn_cache *cache, uint32_t entry) {
-    return cache->slot_of[entry] != GN_NONE;
 }
 
 static struct gn_cache_totals *layer_totals(const struct gn_cache *cache, uint32_t entry) {
@@ -260,6 +269,7 @@ static void choose_hot(struct gn_cache *cache) {
 }
 
 void gn_cache_begin(struct gn_cache *cache) {
+    cache->in_event = false;
     cache->event++;
     cache->totals.events++;
     if (cache->shares) {
@@ -314,8 +324,15 @@ static void count_use(struct gn_cache *cache, uint32_t entry) {
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     uint32_t slot = cache->slot_of[entry];
     count_use(cache, entry);
+    if (cache->admission && !cache->in_event) {
+        gn_admission_begin(cache->admission, cache->layer_of[entry]);
+        cache->in_event = true;
+    }
     if (slot == GN_NONE) {
         count_miss(cache, entry);
+        if (cache->admission) {
+            gn_admission_miss(cache->admission, entry);
+        }
         return GN_NONE;
     }
     cache->totals.hits++;
@@ -331,7 +348,8 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
 
 static bool in_use(const void *context, uint32_t entry) {
     const struct gn_cache *cache = context;
-    return cache->slots[cache->slot_of[entry]].event == cache->event;
+    uint32_t slot = entry < cache->n_entries ? cache->slot_of[entry] : GN_NONE;
+    return slot == GN_NONE || cache->slots[slot].event == cache->event; // what is not there can never go
 }
 
 // Takes an entry out of its slot; the slot belongs to nobody then.
@@ -370,12 +388,27 @@ static uint32_t most_over(const struct gn_cache *cache, uint32_t own) {
     return layer;
 }
 
+// Only what is in the policy's hands and may go is a victim, whoever wrote the policy.
+static bool check_victim(struct gn_cache *cache, uint32_t victim, uint32_t group) {
+    bool held = victim < cache->n_entries && cache->slot_of[victim] != GN_NONE;
+    cache->error = !held                                      ? "it named a victim that is not there"
+                   : group_of(cache, victim) != group         ? "it named a victim of another size class"
+                   : cache->slots[cache->slot_of[victim]].hot ? "it named a victim that is pinned"
+                   : in_use(cache, victim)                    ? "it named a victim that is in use"
+                                                              : NULL;
+    return !cache->error;
+}
+
+const char *gn_cache_error(const struct gn_cache *cache) {
+    return cache->error;
+}
+
 static uint32_t victim_in(struct gn_cache *cache, uint32_t group) {
     uint32_t victim = cache->policy->victim(cache->policy_state, group, in_use, cache);
-    if (victim == GN_NONE && cache->pins) {
-        victim = gn_lists_oldest(&cache->hot, group, in_use, cache);
+    if (victim != GN_NONE) {
+        return check_victim(cache, victim, group) ? victim : GN_NONE;
     }
-    return victim;
+    return cache->pins ? gn_lists_oldest(&cache->hot, group, in_use, cache) : GN_NONE;
 }
 
 // A slot for the entry, which is not in it yet.
@@ -387,7 +420,7 @@ static uint32_t find_slot(struct gn_cache *cache, uint32_t entry, bool may_evict
         cache->held[layer]++;
         return slot;
     }
-    if (!may_evict) {
+    if (!may_evict || cache->error) {
         return GN_NONE;
     }
     uint32_t group = cache->shares && room ? most_over(cache, layer) : group_of(cache, entry);
@@ -409,7 +442,9 @@ static void put_into(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
 }
 
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
-    uint32_t slot = find_slot(cache, entry, may_evict);
+    bool hot = cache->pins && gn_pins_hot(cache->pins, entry);
+    bool admitted = hot || !cache->admission || gn_admission_admits(cache->admission, entry);
+    uint32_t slot = find_slot(cache, entry, may_evict && admitted);
     if (slot == GN_NONE) {
         return GN_NONE;
     }
@@ -442,11 +477,11 @@ void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance) {
 }
 
 uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry) {
-    return gn_cache_holds(cache, entry) ? GN_NONE : find_slot(cache, entry, false);
+    return gn_cache_peek(cache, entry) != GN_NONE ? GN_NONE : find_slot(cache, entry, false);
 }
 
 bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
-    if (gn_cache_holds(cache, entry)) {
+    if (gn_cache_peek(cache, entry) != GN_NONE) {
         gn_cache_unreserve(cache, entry, slot);
         return false;
     }

@@ -20,6 +20,7 @@
 // the policy chooses them. Only where there are no others, the hot one goes that was used longest ago.
 #pragma once
 
+#include "cache/admission.h"
 #include "cache/pins.h"
 #include "cache/shares.h"
 #include "policy/policy.h"
@@ -36,8 +37,10 @@ struct gn_cache_options {
     const struct gn_cache_layer *layers; // copied
     uint32_t n_layers;
     uint64_t budget; // bytes for slots
-    const struct gn_policy *policy;
-    struct gn_pins_options pins; // all 0: no expert is pinned
+    const struct guanaco_policy *policy;
+    const struct gn_parameters *parameters; // of the policy; NULL: its defaults
+    struct gn_pins_options pins;            // all 0: no expert is pinned
+    struct gn_admission_options admission;
     enum gn_shares_kind shares;
 };
 
@@ -51,9 +54,6 @@ void gn_cache_close(struct gn_cache *cache); // NULL is allowed
 // The number that names expert `expert` of layer `layer`.
 uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t expert);
 
-// Whether an expert is in a slot. Counts as no use.
-bool gn_cache_holds(const struct gn_cache *cache, uint32_t entry);
-
 void gn_cache_begin(struct gn_cache *cache);
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry);
 // Gives a missing expert a slot: a free one, or, if `evict`, that of the policy's victim. GN_NONE when there is
@@ -62,6 +62,10 @@ uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool evict);
 // Takes an expert out again whose bytes did not arrive. Its slot is free.
 void gn_cache_drop(struct gn_cache *cache, uint32_t entry);
 void gn_cache_end(struct gn_cache *cache);
+
+// Why the policy cannot be trusted any more, having named a victim that was none; NULL: it can. From then on nothing is
+// evicted.
+const char *gn_cache_error(const struct gn_cache *cache);
 
 // The slot of an expert, GN_NONE when it has none; changes and counts nothing.
 uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry);

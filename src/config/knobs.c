@@ -21,6 +21,7 @@ static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL
 static const char *const prefetch_names[] = {"off", "router", NULL};
 static const char *const lock_names[] = {"none", "dense", "hot", "all", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
+static const char *const admission_names[] = {"off", "second-miss", NULL};
 static const char *const bool_names[] = {"off", "on", NULL};
 
 const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
@@ -89,10 +90,34 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
     [GN_POLICY] = {.flag = "--policy",
                    .environment = "GUANACO_POLICY",
                    .value_name = "NAME",
-                   .kind = GN_KIND_CHOICE,
-                   .choices = gn_policy_names,
-                   .most = INT64_MAX,
+                   .kind = GN_KIND_TEXT,
+                   .wanted = "expected-wait, lru, slru, lfu, lfu-plain, fifo, random, or the path of one of your own "
+                             "(./mine.so)",
+                   .fallback_text = "expected-wait",
+                   .fits = gn_policy_is_named,
                    .help = "which expert leaves when room is needed"},
+    [GN_POLICY_OPTIONS] = {.flag = "--policy-options",
+                           .environment = "GUANACO_POLICY_OPTIONS",
+                           .value_name = "LIST",
+                           .kind = GN_KIND_TEXT,
+                           .wanted = "key=value,key=value",
+                           .help = "parameters of the policy; a wrong key lists those that there are"},
+    [GN_ADMISSION] = {.flag = "--admission",
+                      .environment = "GUANACO_ADMISSION",
+                      .value_name = "MODE",
+                      .kind = GN_KIND_CHOICE,
+                      .choices = admission_names,
+                      .most = GN_ADMISSION_SECOND_MISS,
+                      .help = "who may push another expert out: off: all that come; second-miss: those that missed "
+                              "before, not long ago. The others are read, used and dropped"},
+    [GN_ADMISSION_WINDOW] = {.flag = "--admission-window",
+                             .environment = "GUANACO_ADMISSION_WINDOW",
+                             .value_name = "N",
+                             .kind = GN_KIND_COUNT,
+                             .fallback = 32,
+                             .least = 1,
+                             .most = 1 << 20,
+                             .help = "tokens between the two misses, at most"},
     [GN_MAX_EXPERTS] = {.flag = "--guanaco-max-experts",
                         .environment = "GUANACO_MAX_EXPERTS",
                         .value_name = "N",
@@ -293,7 +318,7 @@ static int parse_value(const struct gn_knob_info *info, const char *text, int64_
     case GN_KIND_CHOICE:
         return parse_choice(info, text, value);
     case GN_KIND_TEXT: // anything that fits on a line
-        return *text && !text[strcspn(text, "\r\n")] ? 0 : -EINVAL;
+        return *text && !text[strcspn(text, "\r\n")] && (!info->fits || info->fits(text)) ? 0 : -EINVAL;
     case GN_KIND_COUNT:
     case GN_KIND_SIGNED:
         break;

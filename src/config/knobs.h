@@ -11,33 +11,36 @@
 #include <stdio.h>
 
 enum gn_knob {
-    GN_RAM,            // bytes for the whole process; 0: automatic
-    GN_EXPERT_CACHE,   // bytes for expert slots alone, staging included; negative: a share of all experts,
-                       // gn_knob_share()
-    GN_RESERVE,        // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
-    GN_IO,             // enum gn_reader_kind
-    GN_IO_DEPTH,       // reads in flight; 0: the engine's default
-    GN_DIRECT,         // bool: O_DIRECT where the file system has it
-    GN_SPOOL_DIR,      // text: where experts that come without a file are written; none: a directory of the system's
-    GN_DENSE,          // enum gn_dense_mode
-    GN_POLICY,         // eviction policy, by index in gn_policies[]
-    GN_MAX_EXPERTS,    // experts in memory of each layer, on average; 0: as the budget allows
-    GN_LAYER_SHARES,   // enum gn_shares_kind
-    GN_PIN_HOT,        // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
-    GN_PIN_HOT_BUDGET, // bytes that they may take; 0: as many as GN_PIN_HOT says
-    GN_PIN_DECAY,      // per cent of a use that is left from one choice of hot experts to the next
-    GN_PIN_WARM_UP,    // events before the first choice
-    GN_LOCK,           // enum gn_lock
-    GN_IMATRIX,        // text: a file with counts of experts, "auto" or "off"
-    GN_HOT_SET,        // text: the file that keeps counts between runs, "auto" or "off"
-    GN_STAGING,        // staging slots for experts that are not cached
-    GN_PREFETCH,       // enum gn_prefetch
-    GN_PREFILL_TOKENS, // a batch with at least this many tokens is a prefill
-    GN_TRACE,          // text: the file that takes the routing; none: no trace
-    GN_STATS_INTERVAL, // tokens from one line about the cache to the next; 0: none
-    GN_LOG,            // enum gn_log_level
-    GN_FAULT_AT,       // tests: fail the N-th read
-    GN_FAULT_RESULT,   // tests: with this result (see struct gn_reader_options)
+    GN_RAM,              // bytes for the whole process; 0: automatic
+    GN_EXPERT_CACHE,     // bytes for expert slots alone, staging included; negative: a share of all experts,
+                         // gn_knob_share()
+    GN_RESERVE,          // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
+    GN_IO,               // enum gn_reader_kind
+    GN_IO_DEPTH,         // reads in flight; 0: the engine's default
+    GN_DIRECT,           // bool: O_DIRECT where the file system has it
+    GN_SPOOL_DIR,        // text: where experts that come without a file are written; none: a directory of the system's
+    GN_DENSE,            // enum gn_dense_mode
+    GN_POLICY,           // text: eviction policy, by name or path
+    GN_POLICY_OPTIONS,   // text: its parameters, "key=value,…"; none: their defaults
+    GN_ADMISSION,        // enum gn_admission_mode
+    GN_ADMISSION_WINDOW, // tokens
+    GN_MAX_EXPERTS,      // experts in memory of each layer, on average; 0: as the budget allows
+    GN_LAYER_SHARES,     // enum gn_shares_kind
+    GN_PIN_HOT,          // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
+    GN_PIN_HOT_BUDGET,   // bytes that they may take; 0: as many as GN_PIN_HOT says
+    GN_PIN_DECAY,        // per cent of a use that is left from one choice of hot experts to the next
+    GN_PIN_WARM_UP,      // events before the first choice
+    GN_LOCK,             // enum gn_lock
+    GN_IMATRIX,          // text: a file with counts of experts, "auto" or "off"
+    GN_HOT_SET,          // text: the file that keeps counts between runs, "auto" or "off"
+    GN_STAGING,          // staging slots for experts that are not cached
+    GN_PREFETCH,         // enum gn_prefetch
+    GN_PREFILL_TOKENS,   // a batch with at least this many tokens is a prefill
+    GN_TRACE,            // text: the file that takes the routing; none: no trace
+    GN_STATS_INTERVAL,   // tokens from one line about the cache to the next; 0: none
+    GN_LOG,              // enum gn_log_level
+    GN_FAULT_AT,         // tests: fail the N-th read
+    GN_FAULT_RESULT,     // tests: with this result (see struct gn_reader_options)
     GN_KNOB_COUNT
 };
 
@@ -55,6 +58,8 @@ enum gn_dense_mode {
 
 // What is locked into memory (mlock). Each includes those before it.
 enum gn_lock { GN_LOCK_NONE, GN_LOCK_DENSE, GN_LOCK_HOT, GN_LOCK_ALL };
+
+enum gn_admission_mode { GN_ADMISSION_OFF, GN_ADMISSION_SECOND_MISS };
 
 enum gn_knob_kind {
     GN_KIND_SIZE,
@@ -75,6 +80,7 @@ struct gn_knob_info {
     int64_t fallback, least, most;
     const char *const *choices;         // NULL-terminated names for GN_KIND_CHOICE: the value is the index
     const char *wanted, *fallback_text; // GN_KIND_TEXT: what to give ("a file"), and the default; NULL: none
+    bool (*fits)(const char *text);     // GN_KIND_TEXT: whether it will do; NULL: any does
     const char *help;
 };
 

@@ -71,7 +71,27 @@ static int fail(struct gn_stream *stream, int error, const char *what) {
     return error;
 }
 
-static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_policy *policy,
+// What the program registered, or else what the setting says.
+static int choose_policy(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_parameters *parameters) {
+    stream->policy = gn_policy_registered();
+    if (stream->policy) {
+        gn_parameters_default(stream->policy, parameters);
+        return 0;
+    }
+    char why[sizeof stream->error - 48];
+    int failed = gn_policy_find(knobs->text[GN_POLICY], &stream->policy, why, sizeof why);
+    if (failed) {
+        snprintf(stream->error, sizeof stream->error, "--policy (GUANACO_POLICY): %s", why);
+        return failed;
+    }
+    failed = gn_parameters_parse(stream->policy, knobs->text[GN_POLICY_OPTIONS], parameters, why, sizeof why);
+    if (failed) {
+        snprintf(stream->error, sizeof stream->error, "--policy-options (GUANACO_POLICY_OPTIONS): %s", why);
+    }
+    return failed;
+}
+
+static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, const struct gn_parameters *parameters,
                       const struct gn_knobs *knobs) {
     struct gn_cache_layer *layers = calloc(stream->map.n_layers, sizeof *layers);
     if (!layers) {
@@ -85,7 +105,10 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
         .layers = layers,
         .n_layers = stream->map.n_layers,
         .budget = budget->slots,
-        .policy = policy,
+        .policy = stream->policy,
+        .parameters = parameters,
+        .admission.window =
+            knobs->value[GN_ADMISSION] == GN_ADMISSION_SECOND_MISS ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
         .shares = (enum gn_shares_kind)knobs->value[GN_LAYER_SHARES],
         .pins =
             {
@@ -197,8 +220,12 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
         return failed;
     }
     say_max_experts(stream, knobs, &budget);
-    failed = open_cache(stream, &budget, gn_policies[knobs->value[GN_POLICY]], knobs);
-    stream->policy = gn_policy_names[knobs->value[GN_POLICY]];
+    struct gn_parameters parameters;
+    failed = choose_policy(stream, knobs, &parameters);
+    if (failed) {
+        return failed;
+    }
+    failed = open_cache(stream, &budget, &parameters, knobs);
     if (failed) {
         return fail(stream, failed, "cannot set up the expert cache");
     }
@@ -261,6 +288,21 @@ int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, cons
     return failed;
 }
 
+// What to do about slots for less than a token: docs/residency.md has the figures.
+static const char *what_works_then(const struct gn_stream *stream) {
+    const struct guanaco_policy *policy = stream->policy;
+    if (gn_cache_slots(stream->cache) == 0) {
+        return "no policy can help, more memory can";
+    }
+    if (policy == &gn_policy_wait) {
+        return "expected-wait, the policy in use, finds some of them again where lru would find none";
+    }
+    if (policy == &gn_policy_lru || policy == &gn_policy_slru || policy == &gn_policy_fifo) {
+        return "this policy will find next to none of them again, --policy expected-wait (the default) some";
+    }
+    return "--policy expected-wait (the default) finds most of them again";
+}
+
 void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
     if (stream->advised) {
         return;
@@ -273,8 +315,8 @@ void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
     }
     char have[32], need[32];
     if (slots < cycle) {
-        gn_warn("slots hold %s, but one token uses experts of %s: most will be read again for every token",
-                gn_format_bytes(slots, have), gn_format_bytes(cycle, need));
+        gn_warn("slots hold %s, but one token uses experts of %s: most will be read again for every token; %s",
+                gn_format_bytes(slots, have), gn_format_bytes(cycle, need), what_works_then(stream));
     }
 }
 
@@ -289,13 +331,14 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     }
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
-    snprintf(
-        text, size, "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s",
-        stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
-        experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
-        stream->held                    ? "in the page cache"
-        : direct == stream->map.n_files ? "O_DIRECT"
-        : direct                        ? "O_DIRECT for some files"
-                                        : "buffered",
-        stream->policy, held[stream->dense], stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "");
+    snprintf(text, size,
+             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s",
+             stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
+             experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
+             stream->held                    ? "in the page cache"
+             : direct == stream->map.n_files ? "O_DIRECT"
+             : direct                        ? "O_DIRECT for some files"
+                                             : "buffered",
+             stream->policy->name, held[stream->dense],
+             stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "");
 }

@@ -32,7 +32,7 @@ struct gn_stream {
     bool advised;
     bool broken; // its weights cannot be trusted (damaged file, failed read): error says why, and nothing is computed
     struct gn_cache *cache;
-    const char *policy;
+    const struct guanaco_policy *policy;
     struct gn_reader *reader;
     void *region;    // what was mapped
     uint8_t *memory; // slots, then spares: the part of the region that begins at a huge page
@@ -57,7 +57,7 @@ struct gn_stream {
     struct gn_seed *seed;                    // what was known before; NULL when memory was short
     struct gn_fetch *fetch;                  // the one event in progress, its memory taken at start
     struct gn_tracer *tracer;                // NULL: none
-    char error[512];                         // why the last event failed
+    char error[1024];                        // why the last event failed
 };
 
 // Returns an empty stream, or NULL when memory is short.
@@ -79,8 +79,8 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
 
 // Says once, in one line, when the slots hold less than the experts that one token uses: the token cycle, top_k experts
-// of every layer. An LRU hits nothing then, other policies little. Call with the lock held, when an event has shown
-// what the router's top-k is.
+// of every layer. An LRU hits nothing then, other policies little: the line says which one works. Call with the lock
+// held, when an event has shown what the router's top-k is.
 void gn_stream_advise(struct gn_stream *stream, uint32_t top_k);
 
 // "212 slots of 2.90 MiB (41 % of the experts), io_uring, O_DIRECT, lru"

@@ -132,7 +132,7 @@ static int add_rows(struct gn_tracer *tracer, const struct gn_cache *cache, cons
                    sizeof expert);
             row.slot = k;
             row.expert = (uint32_t)expert;
-            row.residency = gn_cache_holds(cache, gn_cache_entry(cache, layer->index, row.expert));
+            row.residency = gn_cache_peek(cache, gn_cache_entry(cache, layer->index, row.expert)) != GN_NONE;
             bool first = tracer->seen[row.expert] != tracer->events;
             tracer->seen[row.expert] = tracer->events;
             row.bytes = first && row.residency == 0 ? layer->expert_bytes : 0;

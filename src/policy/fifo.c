@@ -5,7 +5,8 @@ static void fifo_hit(void *state, uint32_t entry, uint32_t size_class) {
     (void)state, (void)entry, (void)size_class;
 }
 
-const struct gn_policy gn_policy_fifo = {
+const struct guanaco_policy gn_policy_fifo = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "fifo",
     .help = "first in, first out",
     .open = gn_ordered_open,

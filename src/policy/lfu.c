@@ -5,9 +5,13 @@
 
 #include <stdlib.h>
 
-#define MOST 1023                // counts stop here
-#define PRIOR_TOKENS 64          // as many tokens' uses are counted in advance
-#define AGE_USES_PER_RESIDENT 10 // halved after this many uses for each entry in the cache
+#define MOST 1023       // counts stop here
+#define PRIOR_TOKENS 64 // as many tokens' uses are counted in advance
+
+static const struct guanaco_policy_parameter parameters[] = {
+    {"age", 10, 1, 1000000, "counts are halved after this many uses for each expert held"},
+    {0},
+};
 
 struct lfu {
     uint32_t n_entries, n_resident;
@@ -17,7 +21,7 @@ struct lfu {
     uint16_t *lowest;      // [n_classes] no entry of the class has a lower count
     uint32_t *class_of;    // [n_entries] while resident
     uint64_t uses;         // since the counts were halved
-    bool ages;
+    double age_uses;       // for each entry in the cache, until counts are halved; 0: never
 };
 
 static void lfu_close(void *state) {
@@ -30,12 +34,12 @@ static void lfu_close(void *state) {
     free(lfu);
 }
 
-static void *open_either(const struct gn_policy_shape *shape, bool ages) {
+static void *open_either(const struct guanaco_policy_shape *shape, double age_uses) {
     struct lfu *lfu = calloc(1, sizeof *lfu);
     if (!lfu) {
         return NULL;
     }
-    lfu->ages = ages;
+    lfu->age_uses = age_uses;
     lfu->n_entries = shape->n_entries;
     lfu->count = calloc(shape->n_entries, sizeof *lfu->count);
     lfu->resident = calloc(shape->n_entries, sizeof *lfu->resident);
@@ -49,12 +53,12 @@ static void *open_either(const struct gn_policy_shape *shape, bool ages) {
     return lfu;
 }
 
-static void *lfu_open(const struct gn_policy_shape *shape) {
-    return open_either(shape, true);
+static void *lfu_open(const struct guanaco_policy_shape *shape) {
+    return open_either(shape, shape->parameters[0]);
 }
 
-static void *lfu_plain_open(const struct gn_policy_shape *shape) {
-    return open_either(shape, false);
+static void *lfu_plain_open(const struct guanaco_policy_shape *shape) {
+    return open_either(shape, 0);
 }
 
 static void put(struct lfu *lfu, uint32_t entry, uint32_t size_class) {
@@ -80,9 +84,9 @@ static void age(struct lfu *lfu) {
 
 static void count_use(struct lfu *lfu, uint32_t entry) {
     lfu->count[entry] += lfu->count[entry] < MOST;
-    uint64_t sample = (uint64_t)lfu->n_resident * AGE_USES_PER_RESIDENT;
+    uint64_t sample = (uint64_t)(lfu->n_resident * lfu->age_uses);
     uint64_t least = lfu->n_entries / 4;
-    if (++lfu->uses >= (sample > least ? sample : least) && lfu->ages) {
+    if (++lfu->uses >= (sample > least ? sample : least) && lfu->age_uses > 0) {
         age(lfu);
     }
 }
@@ -141,9 +145,11 @@ static void lfu_prior(void *state, uint32_t entry, float chance) {
     lfu->count[entry] = (uint16_t)(uses < MOST ? uses : MOST);
 }
 
-const struct gn_policy gn_policy_lfu = {
+const struct guanaco_policy gn_policy_lfu = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "lfu",
     .help = "least frequently used, with ageing",
+    .parameters = parameters,
     .open = lfu_open,
     .close = lfu_close,
     .hit = lfu_hit,
@@ -154,7 +160,8 @@ const struct gn_policy gn_policy_lfu = {
     .prior = lfu_prior,
 };
 
-const struct gn_policy gn_policy_lfu_plain = {
+const struct guanaco_policy gn_policy_lfu_plain = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "lfu-plain",
     .help = "least frequently used, counted for ever",
     .open = lfu_plain_open,

@@ -44,7 +44,7 @@ uint32_t gn_lists_oldest(const struct gn_lists *lists, uint32_t list, bool (*bus
     return GN_NONE;
 }
 
-void *gn_ordered_open(const struct gn_policy_shape *shape) {
+void *gn_ordered_open(const struct guanaco_policy_shape *shape) {
     struct gn_lists *lists = malloc(sizeof *lists);
     if (lists && !gn_lists_open(lists, shape->n_entries, shape->n_classes)) {
         free(lists);

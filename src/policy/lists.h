@@ -18,8 +18,8 @@ uint32_t gn_lists_oldest(const struct gn_lists *lists, uint32_t list, bool (*bus
                          const void *context);
 
 // The parts of a policy whose whole state is one such list per size class, from which the oldest goes first: lru and
-// fifo, which differ in what a hit does. As in struct gn_policy.
-void *gn_ordered_open(const struct gn_policy_shape *shape);
+// fifo, which differ in what a hit does. As in struct guanaco_policy.
+void *gn_ordered_open(const struct guanaco_policy_shape *shape);
 void gn_ordered_close(void *state);
 void gn_ordered_insert(void *state, uint32_t entry, uint32_t size_class);
 void gn_ordered_evict(void *state, uint32_t entry, uint32_t size_class);

@@ -6,7 +6,8 @@ static void lru_hit(void *state, uint32_t entry, uint32_t size_class) {
     gn_lists_push(state, size_class, entry);
 }
 
-const struct gn_policy gn_policy_lru = {
+const struct guanaco_policy gn_policy_lru = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "lru",
     .help = "least recently used",
     .open = gn_ordered_open,

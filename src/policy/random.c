@@ -19,7 +19,7 @@ static void random_close(void *state) {
     free(random);
 }
 
-static void *random_open(const struct gn_policy_shape *shape) {
+static void *random_open(const struct guanaco_policy_shape *shape) {
     struct random *random = calloc(1, sizeof *random);
     if (!random) {
         return NULL;
@@ -77,7 +77,8 @@ static uint32_t random_victim(void *state, uint32_t size_class, bool (*busy)(con
     return GN_NONE;
 }
 
-const struct gn_policy gn_policy_random = {
+const struct guanaco_policy gn_policy_random = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "random",
     .help = "any, as a control",
     .open = random_open,

@@ -4,7 +4,10 @@
 
 #include <stdlib.h>
 
-#define PROTECTED_PERCENT 80
+static const struct guanaco_policy_parameter parameters[] = {
+    {"protected", 80, 1, 99, "per cent of the experts held that may be protected"},
+    {0},
+};
 
 struct segments {
     uint32_t n_probation, n_protected;
@@ -14,6 +17,7 @@ struct slru {
     struct gn_lists lists;     // of each size class two: probation, protected
     struct segments *segments; // [n_classes]
     bool *is_protected;        // [n_entries]
+    double share;              // of the protected segment
 };
 
 static void slru_close(void *state) {
@@ -24,11 +28,12 @@ static void slru_close(void *state) {
     free(slru);
 }
 
-static void *slru_open(const struct gn_policy_shape *shape) {
+static void *slru_open(const struct guanaco_policy_shape *shape) {
     struct slru *slru = calloc(1, sizeof *slru);
     if (!slru) {
         return NULL;
     }
+    slru->share = shape->parameters[0] / 100;
     slru->segments = calloc(shape->n_classes, sizeof *slru->segments);
     slru->is_protected = calloc(shape->n_entries, sizeof *slru->is_protected);
     if (!slru->segments || !slru->is_protected ||
@@ -69,7 +74,7 @@ static void slru_hit(void *state, uint32_t entry, uint32_t size_class) {
     const struct segments *segments = &slru->segments[size_class];
     protect(slru, entry, size_class);
     uint64_t resident = (uint64_t)segments->n_probation + segments->n_protected;
-    if (segments->n_protected * UINT64_C(100) > resident * PROTECTED_PERCENT) {
+    if (segments->n_protected > slru->share * (double)resident) {
         uint32_t oldest = gn_lists_oldest(&slru->lists, 2 * size_class + 1, NULL, NULL);
         slru_evict(slru, oldest, size_class); // from the protected segment, back on probation
         slru_insert(slru, oldest, size_class);
@@ -83,9 +88,11 @@ static uint32_t slru_victim(void *state, uint32_t size_class, bool (*busy)(const
     return entry != GN_NONE ? entry : gn_lists_oldest(&slru->lists, 2 * size_class + 1, busy, context);
 }
 
-const struct gn_policy gn_policy_slru = {
+const struct guanaco_policy gn_policy_slru = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "slru",
     .help = "segmented LRU: used once 20 %, used again 80 %",
+    .parameters = parameters,
     .open = slru_open,
     .close = slru_close,
     .hit = slru_hit,

@@ -17,11 +17,20 @@
 #include <stdlib.h>
 
 #define SCALES 4
-static const float half_life[SCALES] = {0.5f, 4, 30, 200}; // in tokens
-static const float weight[SCALES] = {0.12f, 0.2f, 0.34f, 0.34f};
-// What the history has to say of a layer that still comes in this token, and of one that comes in the next.
-#define SHARE_AHEAD 0.2f
-#define SHARE_LATER 0.3f
+enum { HALF_LIFE, WEIGHT = SCALES, AHEAD = 2 * SCALES, LATER };
+static const struct guanaco_policy_parameter parameters[] = {
+    [HALF_LIFE] = {"half-life-1", 0.5, 0.01, 1e6, "tokens after which a past use counts half"},
+    {"half-life-2", 4, 0.01, 1e6, "the same, of the second count"},
+    {"half-life-3", 30, 0.01, 1e6, "of the third"},
+    {"half-life-4", 200, 0.01, 1e6, "of the fourth"},
+    [WEIGHT] = {"weight-1", 0.12, 0, 1, "say of the first count; all four together have the whole"},
+    {"weight-2", 0.2, 0, 1, "of the second"},
+    {"weight-3", 0.34, 0, 1, "of the third"},
+    {"weight-4", 0.34, 0, 1, "of the fourth"},
+    [AHEAD] = {"ahead", 0.2, 0, 1, "say of similar tokens in layers that still come in this token"},
+    [LATER] = {"later", 0.3, 0, 1, "and in those that come in the next"},
+    {0},
+};
 #define LEAST_CHANCE 1e-6f
 
 struct layer {
@@ -45,8 +54,10 @@ struct wait {
     uint64_t *used_at;  // [n_entries] the last event that used it
     bool *resident;     // [n_entries]
     uint64_t event;
-    float keep[SCALES]; // what is left of a use after one token
-    float gain;         // what a use adds to a chance
+    float keep[SCALES];   // what is left of a use after one token
+    float weight[SCALES]; // of each, in a chance
+    float gain;           // what a use adds to a chance
+    float ahead_say, later_say;
 };
 
 static void wait_close(void *state) {
@@ -61,7 +72,7 @@ static void wait_close(void *state) {
 }
 
 // Returns the number of experts of the largest.
-static uint32_t find_layers(struct wait *wait, const struct gn_policy_shape *shape) {
+static uint32_t find_layers(struct wait *wait, const struct guanaco_policy_shape *shape) {
     uint32_t most = 1;
     for (uint32_t entry = shape->n_entries; entry-- > 0;) {
         struct layer *layer = &wait->layers[shape->layer_of[entry]];
@@ -73,7 +84,21 @@ static uint32_t find_layers(struct wait *wait, const struct gn_policy_shape *sha
     return most;
 }
 
-static void *wait_open(const struct gn_policy_shape *shape) {
+static void set_parameters(struct wait *wait, const double *value) {
+    double whole = 0;
+    for (int s = 0; s < SCALES; s++) {
+        whole += value[WEIGHT + s];
+    }
+    for (int s = 0; s < SCALES; s++) {
+        wait->keep[s] = exp2f(-1 / (float)value[HALF_LIFE + s]);
+        wait->weight[s] = whole > 0 ? (float)(value[WEIGHT + s] / whole) : 1.0f / SCALES;
+        wait->gain += wait->weight[s] * (1 - wait->keep[s]);
+    }
+    wait->ahead_say = (float)value[AHEAD];
+    wait->later_say = (float)value[LATER];
+}
+
+static void *wait_open(const struct guanaco_policy_shape *shape) {
     struct wait *wait = calloc(1, sizeof *wait);
     if (!wait) {
         return NULL;
@@ -95,12 +120,11 @@ static void *wait_open(const struct gn_policy_shape *shape) {
         wait_close(wait);
         return NULL;
     }
+    wait->chance = wait->use[0] + SCALES * n;
+    set_parameters(wait, shape->parameters);
     for (int s = 0; s < SCALES; s++) {
         wait->use[s] = wait->use[0] + (size_t)s * n;
-        wait->keep[s] = exp2f(-1 / half_life[s]);
-        wait->gain += weight[s] * (1 - wait->keep[s]);
     }
-    wait->chance = wait->use[0] + SCALES * n;
     return wait;
 }
 
@@ -115,7 +139,7 @@ static void run_layer(struct wait *wait, uint32_t l) {
         float chance = 0;
         for (int s = 0; s < SCALES; s++) {
             wait->use[s][entry] *= wait->keep[s];
-            chance += weight[s] * wait->use[s][entry];
+            chance += wait->weight[s] * wait->use[s][entry];
         }
         wait->chance[entry] = chance;
     }
@@ -156,7 +180,7 @@ static void wait_evict(void *state, uint32_t entry, uint32_t size_class) {
 static void find_least(struct wait *wait, uint32_t l, bool (*busy)(const void *context, uint32_t entry),
                        const void *context) {
     struct layer *layer = &wait->layers[l];
-    float share = l > wait->layer ? SHARE_AHEAD : SHARE_LATER;
+    float share = l > wait->layer ? wait->ahead_say : wait->later_say;
     for (uint32_t i = 0; i < layer->n; i++) {
         wait->mixed[i] = (1 - share) * wait->chance[layer->first + i];
     }
@@ -207,13 +231,15 @@ static void wait_prior(void *state, uint32_t entry, float chance) {
     struct wait *wait = state;
     for (int s = 0; s < SCALES; s++) {
         wait->use[s][entry] = chance;
-        wait->chance[entry] += weight[s] * chance;
+        wait->chance[entry] += wait->weight[s] * chance;
     }
 }
 
-const struct gn_policy gn_policy_wait = {
+const struct guanaco_policy gn_policy_wait = {
+    .version = GUANACO_POLICY_VERSION,
     .name = "expected-wait",
     .help = "the longest expected wait until it is used again, from past uses and like tokens",
+    .parameters = parameters,
     .open = wait_open,
     .close = wait_close,
     .hit = wait_use,

@@ -27,6 +27,8 @@ struct belady {
     uint32_t *used_in; // [n_entries] the event that used it last
     bool *resident;    // [n_entries]
     struct missed *missed;
+    bool *is_missed; // beside the entries of an event
+    uint64_t evictions;
 };
 
 static void belady_close(struct belady *belady) {
@@ -36,6 +38,7 @@ static void belady_close(struct belady *belady) {
     free(belady->used_in);
     free(belady->resident);
     free(belady->missed);
+    free(belady->is_missed);
 }
 
 // A layer's class shows in the size of the slot that one of its experts is given.
@@ -139,6 +142,7 @@ static bool find_room(struct belady *belady, uint32_t *n_free, bool evict, uint3
     }
     struct layer *layer = &belady->layers[belady->events->layer_of[victim]];
     belady->resident[victim] = false;
+    belady->evictions++;
     layer->n_resident--;
     layer->latest = STALE;
     return true;
@@ -149,7 +153,7 @@ static int sooner(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static uint32_t run_event(struct belady *belady, uint32_t e) {
+static void run_event(struct belady *belady, uint32_t e) {
     const struct gn_replay_event *event = &belady->events->events[e];
     struct layer *layer = &belady->layers[event->layer];
     uint32_t n = 0;
@@ -157,6 +161,7 @@ static uint32_t run_event(struct belady *belady, uint32_t e) {
         uint32_t entry = belady->events->entries[i];
         belady->next[entry] = belady->events->next[i];
         belady->used_in[entry] = e;
+        belady->is_missed[i - event->first] = !belady->resident[entry];
         if (!belady->resident[entry]) {
             belady->missed[n++] = (struct missed){entry, belady->next[entry]};
         }
@@ -168,7 +173,6 @@ static uint32_t run_event(struct belady *belady, uint32_t e) {
         layer->n_resident++;
     }
     layer->latest = STALE; // what was in use may go from now on
-    return n;
 }
 
 static int belady_open(struct belady *belady, const struct gn_replay_events *events) {
@@ -179,8 +183,9 @@ static int belady_open(struct belady *belady, const struct gn_replay_events *eve
     belady->used_in = calloc(events->n_entries, sizeof *belady->used_in);
     belady->resident = calloc(events->n_entries, sizeof *belady->resident);
     belady->missed = calloc(events->largest, sizeof *belady->missed);
-    bool good =
-        belady->layers && belady->n_free && belady->next && belady->used_in && belady->resident && belady->missed;
+    belady->is_missed = calloc(events->largest, sizeof *belady->is_missed);
+    bool good = belady->is_missed && belady->layers && belady->n_free && belady->next && belady->used_in &&
+                belady->resident && belady->missed;
     return good ? 0 : -ENOMEM;
 }
 
@@ -192,8 +197,10 @@ int gn_replay_belady(const struct gn_replay_events *events, uint64_t budget, str
         failed = ask_cache(&belady, budget, &result->slots);
     }
     for (uint32_t e = 0; !failed && e < events->n_events; e++) {
-        gn_replay_count(events, &events->events[e], run_event(&belady, e), result);
+        run_event(&belady, e);
+        gn_replay_count(events, &events->events[e], belady.is_missed, result);
     }
+    result->totals.evictions = belady.evictions;
     belady_close(&belady);
     return failed;
 }

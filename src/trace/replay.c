@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool same_event(const struct gn_trace_row *a, const struct gn_trace_row *b) {
+bool gn_trace_same_event(const struct gn_trace_row *a, const struct gn_trace_row *b) {
     return a->turn == b->turn && a->decode == b->decode && a->layer == b->layer && (!a->decode || a->step == b->step);
 }
 
@@ -14,19 +14,24 @@ static int ascending(const void *a, const void *b) {
 }
 
 // Ends the event that began at entry `first`, with what it used, each once, in the engine's order.
-static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t n, const struct gn_trace_row *row) {
+static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t n, const struct gn_trace_row *row,
+                      float *weight) {
     qsort(events->entries + first, n, sizeof *events->entries, ascending);
+    for (uint32_t i = first; i < first + n; i++) {
+        events->weight[i] = weight[events->entries[i]];
+        weight[events->entries[i]] = 0;
+    }
     events->events[events->n_events++] = (struct gn_replay_event){row->layer, first, n, row->decode};
     events->largest = n > events->largest ? n : events->largest;
 }
 
 static void cut(struct gn_replay_events *events, const struct gn_trace *trace, const uint32_t *first_entry,
-                uint32_t *seen) {
+                uint32_t *seen, float *weight) {
     uint32_t first = 0, used = 0;
     const struct gn_trace_row *rows = trace->rows;
     for (size_t r = 0; r < trace->n_rows; r++) {
-        if (r > 0 && !same_event(&rows[r - 1], &rows[r])) {
-            end_event(events, first, used - first, &rows[r - 1]);
+        if (r > 0 && !gn_trace_same_event(&rows[r - 1], &rows[r])) {
+            end_event(events, first, used - first, &rows[r - 1], weight);
             first = used;
         }
         bool new_step =
@@ -37,8 +42,9 @@ static void cut(struct gn_replay_events *events, const struct gn_trace *trace, c
             seen[entry] = events->n_events + 1;
             events->entries[used++] = entry;
         }
+        weight[entry] += rows[r].weight;
     }
-    end_event(events, first, used - first, &rows[trace->n_rows - 1]);
+    end_event(events, first, used - first, &rows[trace->n_rows - 1], weight);
 }
 
 static void look_ahead(struct gn_replay_events *events, uint32_t *next_use) {
@@ -83,14 +89,16 @@ static int build(const struct gn_trace *trace, struct gn_replay_events *events, 
     events->events = calloc(trace->n_rows, sizeof *events->events);
     events->entries = calloc(trace->n_rows, sizeof *events->entries);
     events->next = calloc(trace->n_rows, sizeof *events->next);
-    if (!seen || !events->events || !events->entries || !events->next) {
-        free(seen);
-        return -ENOMEM;
+    events->weight = calloc(trace->n_rows, sizeof *events->weight);
+    float *weight = calloc(events->n_entries, sizeof *weight);
+    bool good = seen && events->events && events->entries && events->next && events->weight && weight;
+    if (good) {
+        cut(events, trace, first_entry, seen, weight);
+        look_ahead(events, seen);
     }
-    cut(events, trace, first_entry, seen);
-    look_ahead(events, seen);
     free(seen);
-    return 0;
+    free(weight);
+    return good ? 0 : -ENOMEM;
 }
 
 int gn_replay_open(const struct gn_trace *trace, struct gn_replay_events *events) {
@@ -114,6 +122,7 @@ void gn_replay_close(struct gn_replay_events *events) {
     free(events->events);
     free(events->entries);
     free(events->next);
+    free(events->weight);
     memset(events, 0, sizeof *events);
 }
 
@@ -125,15 +134,25 @@ uint64_t gn_replay_all_bytes(const struct gn_replay_events *events) {
     return bytes;
 }
 
-void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, uint32_t misses,
+void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, const bool *missed,
                      struct gn_replay_result *result) {
+    uint32_t misses = 0;
+    double weight[2] = {0, 0};
+    for (uint32_t i = 0; i < event->n; i++) {
+        misses += missed[i];
+        weight[missed[i]] += events->weight[event->first + i];
+    }
+    uint64_t bytes = misses * events->layers[event->layer].expert_bytes;
     if (event->decode) {
         result->hits += event->n - misses;
         result->misses += misses;
-        result->missed_bytes += misses * events->layers[event->layer].expert_bytes;
+        result->missed_bytes += bytes;
+        result->weight_hit += weight[0];
+        result->weight_missed += weight[1];
     } else {
         result->prefill_hits += event->n - misses;
         result->prefill_misses += misses;
+        result->prefill_missed_bytes += bytes;
     }
 }
 
@@ -154,34 +173,34 @@ static int open_cache(const struct gn_replay_events *events, const struct gn_cac
     return failed;
 }
 
-static uint32_t run_event(struct gn_cache *cache, const struct gn_replay_event *event, const uint32_t *entries,
-                          uint32_t *missed) {
-    uint32_t n = 0;
+static void run_event(struct gn_cache *cache, const struct gn_replay_event *event, const uint32_t *entries,
+                      bool *missed) {
     gn_cache_begin(cache);
     for (uint32_t i = 0; i < event->n; i++) {
-        if (gn_cache_lookup(cache, entries[event->first + i]) == GN_NONE) {
-            missed[n++] = entries[event->first + i];
+        missed[i] = gn_cache_lookup(cache, entries[event->first + i]) == GN_NONE;
+    }
+    for (uint32_t i = 0; i < event->n; i++) {
+        if (missed[i]) {
+            gn_cache_insert(cache, entries[event->first + i], event->decode);
         }
     }
-    for (uint32_t i = 0; i < n; i++) {
-        gn_cache_insert(cache, missed[i], event->decode);
-    }
     gn_cache_end(cache);
-    return n;
 }
 
 int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
                     struct gn_replay_result *result) {
     memset(result, 0, sizeof *result);
     struct gn_cache *cache = NULL;
-    uint32_t *missed = calloc(events->largest, sizeof *missed);
+    bool *missed = calloc(events->largest, sizeof *missed);
     int failed = missed ? open_cache(events, options, &cache) : -ENOMEM;
     if (!failed) {
         result->slots = gn_cache_slots(cache);
         for (uint32_t e = 0; e < events->n_events; e++) {
             const struct gn_replay_event *event = &events->events[e];
-            gn_replay_count(events, event, run_event(cache, event, events->entries, missed), result);
+            run_event(cache, event, events->entries, missed);
+            gn_replay_count(events, event, missed, result);
         }
+        failed = gn_cache_error(cache) ? -EBADMSG : 0;
         result->totals = gn_cache_totals(cache);
     }
     gn_cache_close(cache);
@@ -189,7 +208,7 @@ int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache
     return failed;
 }
 
-int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco_policy *policy, uint64_t budget,
                      struct gn_replay_result *result) {
     struct gn_cache_options options = {.budget = budget, .policy = policy};
     return gn_replay_cache(events, &options, result);

@@ -21,6 +21,7 @@ struct gn_replay_events {
     uint32_t *layer_of;                    // [n_entries]
     struct gn_replay_event *events;
     uint32_t *entries;
+    float *weight;  // beside entries[]: of the router, all tokens together
     uint32_t *next; // beside entries[]: the event that uses this one next, GN_NONE if none does
 };
 
@@ -30,9 +31,10 @@ uint64_t gn_replay_all_bytes(const struct gn_replay_events *events); // slots fo
 
 struct gn_replay_result {
     uint64_t slots;
-    uint64_t hits, misses; // of decode
-    uint64_t missed_bytes; // in decode
-    uint64_t prefill_hits, prefill_misses;
+    uint64_t hits, misses;            // of decode
+    uint64_t missed_bytes;            // in decode
+    double weight_hit, weight_missed; // the same, each use as heavy as the router made it; 0: not known
+    uint64_t prefill_hits, prefill_misses, prefill_missed_bytes;
     struct gn_cache_totals totals; // in the end, prompts included; not of belady
 };
 
@@ -40,12 +42,19 @@ struct gn_replay_result {
 int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
                     struct gn_replay_result *result);
 // The same with nothing but a policy.
-int gn_replay_policy(const struct gn_replay_events *events, const struct gn_policy *policy, uint64_t budget,
+int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco_policy *policy, uint64_t budget,
                      struct gn_replay_result *result);
 // The fewest misses that any policy could have, knowing the future: of what the event does not use, the expert goes
 // that is wanted again latest (Belady, 1966). Size classes are the cache's.
 int gn_replay_belady(const struct gn_replay_events *events, uint64_t budget, struct gn_replay_result *result);
 
-// Adds the misses of one event to a result.
-void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, uint32_t misses,
+// By other rules, those of BigMoeOnEdge's published curves (pool.c says how they differ); policy NULL is Belady's.
+int gn_replay_pool(const struct gn_trace *trace, const struct gn_replay_events *events,
+                   const struct guanaco_policy *policy, uint64_t budget, struct gn_replay_result *result);
+
+// Whether two rows that follow one another are of one event.
+bool gn_trace_same_event(const struct gn_trace_row *a, const struct gn_trace_row *b);
+
+// Adds one event to a result; missed[i]: the i-th of what it uses was not there.
+void gn_replay_count(const struct gn_replay_events *events, const struct gn_replay_event *event, const bool *missed,
                      struct gn_replay_result *result);

@@ -178,11 +178,39 @@ for nonsense in x 0 -1 "" 99999999999; do
     expect "inspect --context '$nonsense'" 2 "context" "$guanaco" inspect --context "$nonsense"
 done
 
+# ---- less than a token's experts in slots
+works "few slots" run --expert-cache 5% -n 4 -p x
+says "few slots" err "expected-wait, the policy in use, finds some"
+works "few slots and lru" run --expert-cache 5% --policy lru -n 4 -p x
+says "few slots and lru" err "next to none of them again, --policy expected-wait"
+works "few slots and lfu" run --expert-cache 5% --policy lfu -n 4 -p x
+says "few slots and lfu" err "--policy expected-wait (the default) finds most"
+
 # ---- traces
 expect "a trace that cannot be made" 1 "cannot write $tmp/none/t.csv" run --trace "$tmp/none/t.csv" -n 2 -p x
 works "a trace of a run" run --trace "$tmp/t.csv" -n 40 -p "It was"
 works "its replay" "$guanaco" simulate "$tmp/t.csv" --budget 25%
 says "its replay" out "expected-wait"
+works "a model's slots" "$guanaco" simulate "$tmp/t.csv" --model "$demo" --staging 8 --budget 7MiB,100slots,25% --policy lru --csv --svg "$tmp/x.svg"
+says "a share" out "^lru,25%,[0-9]*,96,"
+says "slots" out "^lru,100slots,[0-9]*,100,"
+says "a size, less staging" out "^lru,7MiB,[0-9]*,91,"
+says "a drawing" x.svg "</svg>"
+works "other rules" "$guanaco" simulate "$tmp/t.csv" --rules pool --budget 25%
+works "admission" "$guanaco" simulate "$tmp/t.csv" --admission second-miss --budget 25% --json
+simulate() { # NAME TEXT WORDS...
+    name=$1 text=$2
+    shift 2
+    expect "simulate, $name" 2 "$text" "$guanaco" simulate "$tmp/t.csv" "$@"
+}
+simulate "slots that are none" "give shares such as 10%" --budget 1.5slots
+simulate "a policy that is none" "there is no policy 'x'" --policy x
+simulate "a parameter that is none" "protected (1 to 99" --policy slru --policy-options x=1
+simulate "parameters of all" "name the --policy" --policy-options protected=50
+simulate "rules that are none" "give engine or pool" --rules x
+simulate "rules without admission" "knows nothing of '--admission'" --rules pool --admission second-miss
+expect "a model of another trace" 1 "layers with experts" "$guanaco" simulate "$tmp/t.csv" --model "$tmp/dense.gguf"
+expect "a drawing that cannot be made" 1 "--svg: cannot write" sh -c "'$guanaco' simulate '$tmp/t.csv' --budget 25% --svg '$tmp/none/x.svg' >/dev/null"
 if [ -w /dev/full ]; then
     works "a trace on a full disk" run --trace /dev/full -n 2 -p x
     says "a trace on a full disk" err "cannot write the trace /dev/full: No space left"

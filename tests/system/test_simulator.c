@@ -52,8 +52,8 @@ static int stream(void *context) {
         return 1;
     }
     int position = 0;
-    bool good = feed(&session, &position, 100, 17) && generate(&session, &position, 40) &&
-                feed(&session, &position, 90, 5) && generate(&session, &position, 40) &&
+    bool good = feed(&session, &position, 100, 17) && generate(&session, &position, 24) &&
+                feed(&session, &position, 90, 5) && generate(&session, &position, 24) &&
                 feed(&session, &position, 5, 11) && generate(&session, &position, 3);
     *run->stats = session_stats(&session);
     session_close(&session);
@@ -70,7 +70,8 @@ static uint64_t slot_budget(const struct gn_replay_events *events, const char *t
         uint64_t bytes = gn_trace_slot_bytes(&events->layers[l]);
         largest = bytes > largest ? bytes : largest;
     }
-    return gn_budget_split((uint64_t)atoi(text) << 20, largest, 8).slots;
+    uint32_t staging = (uint32_t)gn_knob_table[GN_STAGING].fallback;
+    return gn_budget_split((uint64_t)atoi(text) << 20, largest, staging).slots;
 }
 
 static bool same(const char *name, uint64_t engine, uint64_t replay) {
@@ -81,7 +82,7 @@ static bool same(const char *name, uint64_t engine, uint64_t replay) {
     return engine == replay;
 }
 
-static bool compare(const struct gn_trace *trace, const struct gn_policy *policy, const char *budget,
+static bool compare(const struct gn_trace *trace, const struct guanaco_policy *policy, const char *budget,
                     const struct guanaco_stats *stats) {
     struct gn_replay_events events;
     struct gn_replay_result result;
@@ -115,7 +116,7 @@ static bool check_rows(const struct gn_trace *trace, const struct guanaco_stats 
     return same("turns", 1, last_turn) && decode && good;
 }
 
-static bool try(const struct run *run, const struct gn_policy *policy, const char *budget, const char *path) {
+static bool try(const struct run *run, const struct guanaco_policy *policy, const char *budget, const char *path) {
     setenv("GUANACO_POLICY", policy->name, 1);
     setenv("GUANACO_EXPERT_CACHE", budget, 1);
     struct gn_trace trace;

@@ -194,6 +194,33 @@ static void impossible_shapes_are_refused(void **state) {
     assert_int_equal(gn_cache_open(&options, &cache), -EINVAL);
 }
 
+// Two slots, two layers of four experts. Entries 0 and 1 find them free; 2 must miss twice within two tokens.
+static void the_second_miss_is_let_in(void **state) {
+    (void)state;
+    struct gn_cache_layer layers[] = {{4, 100}, {4, 100}};
+    struct gn_cache_options options = {
+        .layers = layers, .n_layers = 2, .budget = 200, .policy = &gn_policy_lru, .admission.window = 2};
+    struct gn_cache *cache = NULL;
+    assert_int_equal(gn_cache_open(&options, &cache), 0);
+    // Layer 0 in even places, layer 1 in odd ones: a token is two events. Who misses, and how many evictions so far.
+    static const struct {
+        uint32_t entry;
+        bool miss;
+        uint32_t evictions;
+    } steps[] = {{0, true, 0},  {4, true, 0},  // free slots
+                 {2, true, 0},  {5, true, 0},  // first misses
+                 {2, true, 1},  {4, false, 1}, // 2 again: 0 goes
+                 {2, false, 1}, {4, false, 1}, {3, true, 1}, {4, false, 1},
+                 {1, true, 1},  {4, false, 1}, {1, true, 2}, {4, false, 2}, // 1 again: 2 goes
+                 {2, true, 2},  {4, false, 2}, {0, true, 2}, {4, false, 2}, // their last misses: long ago
+                 {3, true, 2},  {5, true, 2}};                              // too
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        assert_int_equal(run_event(cache, &steps[i].entry, 1, true), steps[i].miss);
+        assert_int_equal(gn_cache_totals(cache).evictions, steps[i].evictions);
+    }
+    gn_cache_close(cache);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_counts_like_the_plain_model),
@@ -201,6 +228,7 @@ int main(void) {
         cmocka_unit_test(prefill_takes_free_slots_and_evicts_nothing),
         cmocka_unit_test(a_dropped_expert_is_gone_and_its_slot_free),
         cmocka_unit_test(size_classes_share_the_budget),
+        cmocka_unit_test(the_second_miss_is_let_in),
         cmocka_unit_test(impossible_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

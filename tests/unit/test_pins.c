@@ -164,7 +164,7 @@ static void chosen_as_by_sorting(void **state) {
 
 // ------------------------------------------------------------------------------------------------ in the cache
 
-static struct gn_cache *open_cache(const struct gn_policy *policy, uint32_t slots, struct gn_pins_options pins) {
+static struct gn_cache *open_cache(const struct guanaco_policy *policy, uint32_t slots, struct gn_pins_options pins) {
     struct gn_cache_layer layer = {.n_experts = 16, .slot_bytes = BLOCK};
     struct gn_cache_options options = {
         .layers = &layer, .n_layers = 1, .budget = (uint64_t)slots * BLOCK, .policy = policy, .pins = pins};

@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "trace/replay.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,6 @@ static void misses_are_the_golden_ones_and_none_beats_belady(void **state) {
     for (; gn_policies[p]; p++) {
         assert_true(p < sizeof golden / sizeof *golden);
         assert_string_equal(golden[p].name, gn_policies[p]->name);
-        assert_string_equal(golden[p].name, gn_policy_names[p]);
         for (size_t s = 0; s < SIZES; s++) {
             struct gn_replay_result result, bound;
             assert_int_equal(gn_replay_policy(&events, gn_policies[p], sizes[s] * 4096ull, &result), 0);
@@ -117,7 +117,7 @@ static bool slru_goes_first(const struct plain *plain, uint32_t a, uint32_t b) {
                                                             : plain->order[a] < plain->order[b];
 }
 
-static void plain_use(struct plain *plain, const struct gn_policy *policy, uint32_t entry, bool hit) {
+static void plain_use(struct plain *plain, const struct guanaco_policy *policy, uint32_t entry, bool hit) {
     plain->count[entry]++;
     if (hit && policy != &gn_policy_fifo) {
         plain->order[entry] = ++plain->clock;
@@ -158,7 +158,7 @@ static void plain_insert(struct plain *plain, uint32_t entry, goes_first first) 
     }
 }
 
-static void compare(const struct gn_policy *policy, goes_first first, uint32_t capacity) {
+static void compare(const struct guanaco_policy *policy, goes_first first, uint32_t capacity) {
     struct gn_trace trace;
     struct gn_trace_layer trace_layers[LAYERS];
     struct gn_cache_layer layers[LAYERS];
@@ -217,9 +217,12 @@ static void no_policy_names_a_busy_victim(void **state) {
     for (uint32_t e = 0; e < ENTRIES; e++) {
         layer_of[e] = e / EXPERTS;
     }
-    struct gn_policy_shape shape = {ENTRIES, 2, LAYERS, layer_of};
+    struct guanaco_policy_shape shape = {ENTRIES, 2, LAYERS, layer_of, NULL};
     for (size_t p = 0; gn_policies[p]; p++) {
-        const struct gn_policy *policy = gn_policies[p];
+        const struct guanaco_policy *policy = gn_policies[p];
+        struct gn_parameters parameters;
+        gn_parameters_default(policy, &parameters);
+        shape.parameters = parameters.value;
         void *opened = policy->open(&shape);
         bool resident[ENTRIES] = {0}, busy[ENTRIES] = {0};
         uint64_t seed = 3;
@@ -253,11 +256,73 @@ static void no_policy_names_a_busy_victim(void **state) {
     }
 }
 
+// ------------------------------------------------------------------------------------------------ parameters
+
+static void parameters_are_taken_or_explained(void **state) {
+    (void)state;
+    struct gn_parameters parameters;
+    char why[1024];
+    assert_int_equal(gn_parameters_parse(&gn_policy_slru, NULL, &parameters, why, sizeof why), 0);
+    assert_true(parameters.value[0] == 80);
+    assert_int_equal(gn_parameters_parse(&gn_policy_slru, "protected=50.5", &parameters, why, sizeof why), 0);
+    assert_true(parameters.value[0] == 50.5);
+    assert_int_equal(gn_parameters_parse(&gn_policy_wait, "later=0,half-life-4=99", &parameters, why, sizeof why), 0);
+    assert_true(parameters.value[3] == 99 && parameters.value[9] == 0 && parameters.value[0] == 0.5);
+    static const char *const nonsense[] = {
+        "protected",   "protected=", "protected=x",      "=50",          "protect=50",
+        "protectedx=", ",",          "protected=50,x=1", "protected=50 "};
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        assert_int_equal(gn_parameters_parse(&gn_policy_slru, nonsense[i], &parameters, why, sizeof why), -EINVAL);
+        assert_non_null(strstr(why, "protected (1 to 99, default 80)"));
+    }
+    assert_int_equal(gn_parameters_parse(&gn_policy_slru, "protected=100", &parameters, why, sizeof why), -ERANGE);
+    assert_non_null(strstr(why, "out of range"));
+    assert_int_equal(gn_parameters_parse(&gn_policy_lru, "x=1", &parameters, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, "none"));
+    char small[20];
+    assert_int_equal(gn_parameters_parse(&gn_policy_wait, "x=1", &parameters, small, sizeof small), -EINVAL);
+}
+
+// A parameter does what it says: with hardly anything protected, slru is nearly lru; lfu that never ages is lfu-plain.
+static void parameters_change_what_a_policy_does(void **state) {
+    (void)state;
+    struct gn_trace trace;
+    struct gn_trace_layer layers[LAYERS];
+    struct gn_replay_events events;
+    make_trace(&trace, layers);
+    assert_int_equal(gn_replay_open(&trace, &events), 0);
+    static const struct {
+        const struct guanaco_policy *policy;
+        const char *text;
+        const struct guanaco_policy *like; // NULL: other than with the defaults
+    } cases[] = {{&gn_policy_lfu, "age=1000000", &gn_policy_lfu_plain},
+                 {&gn_policy_slru, "protected=20", NULL},
+                 {&gn_policy_wait, "half-life-3=3", NULL},
+                 {&gn_policy_wait, "weight-2=1", NULL},
+                 {&gn_policy_wait, "ahead=0", NULL},
+                 {&gn_policy_wait, "later=0", NULL}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct gn_parameters parameters;
+        struct gn_replay_result result, other;
+        char why[256];
+        assert_int_equal(gn_parameters_parse(cases[c].policy, cases[c].text, &parameters, why, sizeof why), 0);
+        struct gn_cache_options options = {.budget = 32 * 4096, .policy = cases[c].policy, .parameters = &parameters};
+        assert_int_equal(gn_replay_cache(&events, &options, &result), 0);
+        const struct guanaco_policy *like = cases[c].like ? cases[c].like : cases[c].policy;
+        assert_int_equal(gn_replay_policy(&events, like, 32 * 4096, &other), 0);
+        assert_int_equal(result.misses == other.misses, cases[c].like != NULL);
+    }
+    gn_replay_close(&events);
+    free(trace.rows);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misses_are_the_golden_ones_and_none_beats_belady),
         cmocka_unit_test(policies_do_as_the_plain_models),
         cmocka_unit_test(no_policy_names_a_busy_victim),
+        cmocka_unit_test(parameters_are_taken_or_explained),
+        cmocka_unit_test(parameters_change_what_a_policy_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
