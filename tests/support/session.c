@@ -49,6 +49,10 @@ int session_open(struct session *session, const struct session_options *options)
     if (options->plugin && load_plugin(session, options->plugin)) {
         return -1;
     }
+    if (options->loaded && !options->loaded(options->context)) {
+        fprintf(stderr, "what was to be done with the plugin failed\n");
+        return -1;
+    }
     struct llama_model_params model_params = llama_model_default_params();
     model_params.n_gpu_layers = 0;
     model_params.load_mode = options->unmapped ? LLAMA_LOAD_MODE_NONE : LLAMA_LOAD_MODE_MMAP;

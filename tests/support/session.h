@@ -27,6 +27,8 @@ struct session_options {
     int n_threads; // 0: one, since several spin against each other on a busy machine
     bool unmapped; // load_mode none: weights pass through a heap buffer
     bool verbose;
+    bool (*loaded)(void *context); // called when the plugin is there and no model yet; false: that is an error
+    void *context;
 };
 
 // Returns 0, or -1 after a line on standard error.

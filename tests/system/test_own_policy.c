@@ -33,7 +33,7 @@ static int decode(struct session *session, int n) {
 }
 
 // Registers a policy: first one of another version, which is refused.
-static bool register_policy(const char *path) {
+static bool register_policy(void *path) {
     const struct guanaco_policy *policy;
     char why[512];
     guanaco_register_policy_fn function;
@@ -53,10 +53,15 @@ static int body(void *context) {
     setenv("GUANACO_EXPERT_CACHE", "20%", 1);
     setenv("GUANACO_LOG", "error", 1);
     struct session session;
-    struct session_options options = {.model = run->model, .plugin = run->plugin};
-    if (session_open(&session, &options) || (run->registered && !register_policy(run->policy))) {
-        fprintf(stderr, "%s: cannot begin\n", run->policy);
-        return 1;
+    struct session_options options = {.model = run->model,
+                                      .plugin = run->plugin,
+                                      .loaded = run->registered ? register_policy : NULL,
+                                      .context = (void *)run->policy};
+    if (session_open(&session, &options)) {
+        bool good = run->line && session.last_error && strstr(session.last_error(), run->line);
+        fprintf(stderr, "%s: cannot begin%s\n", run->policy, good ? ", as it should be" : "");
+        session_close(&session);
+        return !good;
     }
     int result = decode(&session, 100);
     struct guanaco_stats stats = session_stats(&session);
