@@ -150,9 +150,9 @@ struct guanaco_policy {
 // A shared object that is a policy exports it: const struct guanaco_policy guanaco_policy = {…};
 #define GUANACO_POLICY_SYMBOL "guanaco_policy"
 
-// Makes a policy the one for models that are loaded from now on, whatever GUANACO_POLICY says; its parameters have their
-// defaults. NULL: as GUANACO_POLICY says again. The struct is not copied: it must outlive all models. Returns 0, or -1
-// after an error line. Any thread.
+// Makes a policy the one for models that are loaded from now on, whatever GUANACO_POLICY says; its parameters have
+// their defaults. NULL: as GUANACO_POLICY says again. The struct is not copied: it must outlive all models. Returns 0,
+// or -1 after an error line. Any thread.
 typedef int (*guanaco_register_policy_fn)(const struct guanaco_policy *policy);
 
 #ifdef __cplusplus

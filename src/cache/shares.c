@@ -74,14 +74,14 @@ struct gn_shares *gn_shares_open(enum gn_shares_kind kind, const struct gn_share
     if (!shares) {
         return NULL;
     }
-    size_t n_entries = 1; // memory of no bytes is a matter of taste
+    size_t n_entries = 0;
     for (uint32_t l = 0; l < n_layers; l++) {
         n_entries += layers[l].n_experts;
     }
     *shares = (struct gn_shares){.kind = kind, .n_layers = n_layers, .n_classes = n_classes, .period = 1};
-    shares->layers = calloc(n_layers, sizeof *shares->layers);
-    shares->class_slots = calloc(n_classes, sizeof *shares->class_slots);
-    shares->used_in = calloc(n_entries, sizeof *shares->used_in);
+    shares->layers = calloc((size_t)n_layers + 1, sizeof *shares->layers);
+    shares->class_slots = calloc((size_t)n_classes + 1, sizeof *shares->class_slots);
+    shares->used_in = calloc(n_entries + 1, sizeof *shares->used_in);
     if (!shares->layers || !shares->class_slots || !shares->used_in) {
         gn_shares_close(shares);
         return NULL;
