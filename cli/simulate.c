@@ -25,8 +25,9 @@ struct request {
 };
 
 // Settings of a run that have a meaning here.
-static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,      GN_ADMISSION_WINDOW, GN_STAGING,
-                                            GN_PIN_HOT,        GN_PIN_HOT_BUDGET, GN_PIN_DECAY,        GN_PIN_WARM_UP};
+static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,   GN_ADMISSION_WINDOW,
+                                            GN_STAGING,        GN_PIN_HOT,     GN_PIN_HOT_BUDGET,
+                                            GN_PIN_DECAY,      GN_PIN_WARM_UP, GN_LAYER_SHARES};
 
 static void print_usage(FILE *to) {
     fputs(
@@ -48,7 +49,7 @@ static void print_usage(FILE *to) {
         "  --csv, --json        print that instead of tables\n"
         "  --svg FILE           also draw hit rate against budget\n\n"
         "As in a run, and explained there: --policy-options, --admission, --admission-window, --staging,\n"
-        "--pin-hot-experts and its companions.\n\n"
+        "--pin-hot-experts and its companions, --layer-shares.\n\n"
         "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed but "
         "not\n"
         "                  counted: they fill free memory, and push nothing out\n"
@@ -348,6 +349,7 @@ static int replay_one(struct simulation *simulation, const struct request *reque
         .policy = policy,
         .parameters = simulation->n_policies == 1 ? &simulation->parameters : NULL,
         .admission.window = second_miss ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
+        .shares = (enum gn_shares_kind)knobs->value[GN_LAYER_SHARES],
         .pins =
             {
                 .most = (uint32_t)knobs->value[GN_PIN_HOT],

@@ -48,12 +48,31 @@ struct guanaco_stats {
     uint64_t rereads;          // misses within eight sweeps through the layers after an eviction of the same expert
     uint64_t prefetch_useful;  // experts read ahead and then used
     uint64_t prefetch_wasted;  // read ahead and evicted unused
+    uint64_t seeded;           // experts read into free slots because a seed (imatrix, hot set) expects them
     uint64_t manage_ns;        // time in look-ups, insertions and evictions
+    uint64_t locked_bytes;     // locked into memory: dense weights and slots
+    uint64_t pilot_calls;      // times that a layer's experts were guessed, to be read ahead
+    uint64_t pilot_slices;     // slices whose reading was begun because of that
 };
 
 // Fills as much of *stats as stats->size says, so that programs built with an earlier header go on working. Any thread,
 // any time. Returns 0, or -1 when stats->size is no size that this header or an earlier one had.
 typedef int (*guanaco_stats_fn)(struct guanaco_stats *stats);
+
+// The same of one MoE layer of one model, since it was loaded.
+struct guanaco_layer_stats {
+    uint64_t size; // set by the caller to sizeof(struct guanaco_layer_stats)
+
+    uint64_t block;                     // N of "blk.N." in the tensors' names
+    uint64_t experts, resident, pinned; // how many it has; of these in slots; of these pinned
+    uint64_t expert_bytes;              // of one expert, on disk
+    uint64_t events, hits, misses, inserts, evictions, pinned_hits, pinned_evictions, rereads; // as above
+};
+
+// Fills *stats for layer `layer` (from 0, those with experts alone) of model `model` (from 0, the one loaded last
+// first). Any thread; waits for a layer that is being computed. Returns 0, or -1 when there is no such layer, nothing
+// was computed with the model yet, or stats->size is not known.
+typedef int (*guanaco_layer_stats_fn)(uint32_t model, uint32_t layer, struct guanaco_layer_stats *stats);
 
 // Returns a line such as "io_uring, O_DIRECT, lru, 212 slots of 2.9 MiB, dense copied", or why nothing is streamed. The
 // text is the plugin's and is valid until the next call. Any thread.

@@ -8,6 +8,7 @@
 
 #include "config/knobs.h"
 #include "exec/stream.h"
+#include "guanaco.h"
 
 #include "ggml-backend-impl.h"
 #include "ggml-backend.h"
@@ -41,6 +42,8 @@ int gn_start_streams(const struct gn_knobs *knobs);
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs);
 // Starts what is not started and describes it: the line of guanaco_mode().
 void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size);
+
+int gn_layer_stats(uint32_t model, uint32_t layer, struct guanaco_layer_stats *stats); // guanaco_layer_stats_fn
 
 // recognise.c
 bool gn_is_view(const struct ggml_tensor *op);     // moves no data

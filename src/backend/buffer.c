@@ -417,9 +417,10 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
         return 0;
     }
     struct gn_dense_result result;
+    bool lock = knobs->value[GN_LOCK] >= GN_LOCK_DENSE || knobs->value[GN_DENSE] == GN_DENSE_LOCK;
     int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
                                   (enum gn_dense_mode)knobs->value[GN_DENSE], room_for_dense(buffer, knobs),
-                                  !interposed(), &result);
+                                  !interposed(), lock ? &buffer->stream->locks : NULL, &result);
     if (failed) {
         gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
         return failed;
@@ -430,6 +431,10 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     gn_count(dense_bytes, result.bytes);
     if (result.note[0]) {
         gn_info("%s", result.note);
+    }
+    if (result.lock_note[0]) {
+        gn_warn("%s", result.lock_note);
+        buffer->stream->lock_failed = true;
     }
     unsigned others = shards_without_experts(buffer);
     if (others > 0) {
@@ -490,14 +495,12 @@ int gn_start_streams(const struct gn_knobs *knobs) {
     return others ? 0 : failed;
 }
 
-static int begin_trace(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    if (!knobs->given[GN_TRACE] || stream->map.n_files == 0) {
+static int begin_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const char *path,
+                       const struct gn_geometry *geometry) {
+    if (!knobs->given[GN_TRACE]) {
         return 0;
     }
-    struct gn_geometry geometry;
-    const char *path = gn_file_path(stream->map.files[0]);
-    gn_geometry_read(path, &geometry);
-    struct gn_tracer_model model = {path, geometry.architecture, geometry.blocks, geometry.top_k};
+    struct gn_tracer_model model = {path, geometry->architecture, geometry->blocks, geometry->top_k};
     return gn_stream_trace(stream, knobs, &model);
 }
 
@@ -506,8 +509,20 @@ static int make_ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (stream->broken || stream->started) {
         return stream->broken ? -EINVAL : 0;
     }
-    int failed = begin_trace(stream, knobs);
-    return failed ? failed : gn_stream_start(stream, knobs);
+    struct gn_geometry geometry = {0};
+    const char *path = stream->map.n_files > 0 ? gn_file_path(stream->map.files[0]) : "";
+    if (stream->map.n_files > 0) {
+        gn_geometry_read(path, &geometry);
+    }
+    int failed = begin_trace(stream, knobs, path, &geometry);
+    failed = failed ? failed : gn_stream_start(stream, knobs);
+    if (!failed) {
+        gn_info("model: %s, %u experts, top-%u, %u layers, hidden size %u; %u expert tensors in %u layers, %u shard%s",
+                geometry.architecture[0] ? geometry.architecture : "unknown", geometry.experts, geometry.top_k,
+                geometry.blocks, geometry.width, stream->map.n_slices, stream->map.n_layers, stream->map.n_files,
+                stream->map.n_files == 1 ? "" : "s");
+    }
+    return failed;
 }
 
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
@@ -538,4 +553,44 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) 
         pthread_mutex_unlock(&stream->lock);
     }
     pthread_mutex_unlock(&list_lock);
+}
+
+static void fill_layer_stats(const struct gn_stream *stream, uint32_t l, struct guanaco_layer_stats *stats) {
+    const struct gn_layer *layer = stream->map.layers[l];
+    struct gn_cache_totals totals = gn_cache_layer_totals(stream->cache, l);
+    *stats = (struct guanaco_layer_stats){
+        .size = sizeof *stats,
+        .block = layer->block,
+        .experts = layer->n_experts,
+        .resident = totals.resident,
+        .pinned = totals.hot_resident,
+        .expert_bytes = layer->expert_bytes,
+        .events = totals.events,
+        .hits = totals.hits,
+        .misses = totals.misses,
+        .inserts = totals.inserts,
+        .evictions = totals.evictions,
+        .pinned_hits = totals.hot_hits,
+        .pinned_evictions = totals.hot_evictions,
+        .rereads = totals.rereads,
+    };
+}
+
+int gn_layer_stats(uint32_t model, uint32_t layer, struct guanaco_layer_stats *stats) {
+    int failed = -1;
+    pthread_mutex_lock(&list_lock);
+    struct buffer *buffer = buffers;
+    for (; buffer && model > 0; model--) {
+        buffer = buffer->next;
+    }
+    if (buffer && stats->size == sizeof *stats) {
+        pthread_mutex_lock(&buffer->stream->lock);
+        if (buffer->stream->started && layer < buffer->stream->map.n_layers) {
+            fill_layer_stats(buffer->stream, layer, stats);
+            failed = 0;
+        }
+        pthread_mutex_unlock(&buffer->stream->lock);
+    }
+    pthread_mutex_unlock(&list_lock);
+    return failed;
 }

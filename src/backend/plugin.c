@@ -181,6 +181,7 @@ static void *registry_function(ggml_backend_reg_t registry, const char *name) {
         void (*threads)(ggml_backend_t, int);
         void (*abort)(ggml_backend_t, ggml_abort_callback, void *);
         guanaco_stats_fn stats;
+        guanaco_layer_stats_fn layer_stats;
         guanaco_mode_fn mode;
         guanaco_threadpool_fn pool;
         guanaco_last_error_fn error;
@@ -193,6 +194,8 @@ static void *registry_function(ggml_backend_reg_t registry, const char *name) {
         function.abort = set_abort_callback;
     } else if (!strcmp(name, "guanaco_stats")) {
         function.stats = gn_stats_snapshot;
+    } else if (!strcmp(name, "guanaco_layer_stats")) {
+        function.layer_stats = gn_layer_stats;
     } else if (!strcmp(name, "guanaco_mode")) {
         function.mode = describe_mode;
     } else if (!strcmp(name, "guanaco_threadpool")) {

@@ -1,22 +1,11 @@
 #include "cache/cache.h"
 
+#include "cache/layout.h"
 #include "policy/lists.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-// Layers whose slots differ by less share a class: the most that rounding up to the class's size may waste.
-#define CLASS_WASTE_PERCENT 3
-
-struct size_class {
-    uint64_t slot_bytes;
-    uint64_t expert_bytes; // slot_bytes x experts of all its layers
-    uint64_t offset;       // of its first slot
-    uint32_t n_experts;
-    uint32_t first_slot, n_slots;
-    uint32_t free_slot; // head of the free list
-};
 
 struct slot {
     uint32_t entry;     // GN_NONE when free
@@ -31,7 +20,7 @@ struct gn_cache {
     uint32_t *layer_of;       // [n_entries]
     uint32_t *slot_of;        // [n_entries]
     uint32_t *class_of_layer; // [n_layers]
-    struct size_class *classes;
+    struct gn_size_class *classes;
     struct slot *slots;
     uint64_t bytes, event;
     const struct guanaco_policy *policy;
@@ -39,70 +28,19 @@ struct gn_cache {
     const char *error;                            // what the policy did
     struct gn_admission *admission;               // NULL: all are let in
     bool in_event;                                // it has seen this event's layer
+    struct gn_shares *shares;                     // NULL: any layer may take any slot
+    uint32_t *held;                               // [n_layers] slots that hold or wait for experts of a layer
     struct gn_pins *pins;                         // NULL: none
     struct gn_lists hot;                          // for each size class, by last use
     uint64_t *evicted_at;                         // [n_entries] totals.events then; 0: never
     struct gn_cache_totals totals, *layer_totals; // [n_layers]
+    uint64_t *layer_event;                        // [n_layers] the last event that looked its experts up
+    uint32_t *uses;                               // [n_entries]
 };
-
-static int by_size(const void *a, const void *b) {
-    uint64_t x = ((const struct size_class *)a)->slot_bytes, y = ((const struct size_class *)b)->slot_bytes;
-    return (x < y) - (x > y); // largest first
-}
-
-// Groups the layers' slot sizes, largest first, into classes within the allowed waste.
-static void make_classes(struct gn_cache *cache, const struct gn_cache_layer *layers) {
-    struct size_class *sizes = cache->classes;
-    for (uint32_t l = 0; l < cache->n_layers; l++) {
-        sizes[l] = (struct size_class){.slot_bytes = layers[l].slot_bytes};
-    }
-    qsort(sizes, cache->n_layers, sizeof *sizes, by_size);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < cache->n_layers; i++) {
-        uint64_t size = sizes[i].slot_bytes;
-        if (n == 0 || size * 100 < sizes[n - 1].slot_bytes * (100 - CLASS_WASTE_PERCENT)) {
-            sizes[n++].slot_bytes = size;
-        }
-    }
-    cache->n_classes = n;
-    for (uint32_t l = 0; l < cache->n_layers; l++) {
-        uint32_t c = n - 1;
-        while (sizes[c].slot_bytes < layers[l].slot_bytes) {
-            c--;
-        }
-        cache->class_of_layer[l] = c;
-        sizes[c].n_experts += layers[l].n_experts;
-    }
-}
-
-// Shares the budget among the classes in proportion to their experts' bytes; what rounding leaves goes, largest class
-// first, to whoever can still use a slot. No class gets more slots than it has experts.
-static void share_budget(struct gn_cache *cache, uint64_t budget) {
-    uint64_t total = 0, left = budget;
-    for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct size_class *class = &cache->classes[c];
-        class->expert_bytes = class->slot_bytes * class->n_experts;
-        total += class->expert_bytes;
-    }
-    for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct size_class *class = &cache->classes[c];
-        double share = total ? (double)class->expert_bytes / (double)total : 0;
-        uint64_t slots = (uint64_t)((double)budget * share) / class->slot_bytes;
-        class->n_slots = slots < class->n_experts ? (uint32_t)slots : class->n_experts;
-        left -= class->n_slots * class->slot_bytes;
-    }
-    for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct size_class *class = &cache->classes[c];
-        while (class->n_slots < class->n_experts && left >= class->slot_bytes) {
-            class->n_slots++;
-            left -= class->slot_bytes;
-        }
-    }
-}
 
 static int cut_slots(struct gn_cache *cache) {
     for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct size_class *class = &cache->classes[c];
+        struct gn_size_class *class = &cache->classes[c];
         class->first_slot = cache->n_slots;
         class->offset = cache->bytes;
         cache->n_slots += class->n_slots;
@@ -113,7 +51,7 @@ static int cut_slots(struct gn_cache *cache) {
         return -ENOMEM;
     }
     for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct size_class *class = &cache->classes[c];
+        struct gn_size_class *class = &cache->classes[c];
         class->free_slot = GN_NONE;
         for (uint32_t i = class->n_slots; i-- > 0;) {
             uint32_t slot = class->first_slot + i;
@@ -137,7 +75,8 @@ static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *l
     cache->layer_of = malloc(cache->n_entries * sizeof *cache->layer_of);
     cache->slot_of = malloc(cache->n_entries * sizeof *cache->slot_of);
     cache->evicted_at = calloc(cache->n_entries, sizeof *cache->evicted_at);
-    if (!cache->layer_of || !cache->slot_of || !cache->evicted_at) {
+    cache->uses = calloc(cache->n_entries, sizeof *cache->uses);
+    if (!cache->layer_of || !cache->slot_of || !cache->evicted_at || !cache->uses) {
         return -ENOMEM;
     }
     for (uint32_t l = 0; l < cache->n_layers; l++) {
@@ -153,6 +92,35 @@ static uint32_t class_of(const struct gn_cache *cache, uint32_t entry) {
     return cache->class_of_layer[cache->layer_of[entry]];
 }
 
+// What the policy takes for a size class: experts that may take one another's slots.
+static uint32_t group_of(const struct gn_cache *cache, uint32_t entry) {
+    return cache->shares ? cache->layer_of[entry] : class_of(cache, entry);
+}
+
+static uint32_t count_groups(const struct gn_cache *cache) {
+    return cache->shares ? cache->n_layers : cache->n_classes;
+}
+
+static int open_shares(struct gn_cache *cache, enum gn_shares_kind kind, const struct gn_cache_layer *layers) {
+    if (kind == GN_SHARES_GLOBAL) {
+        return 0;
+    }
+    struct gn_shares_layer *shape = calloc(cache->n_layers, sizeof *shape);
+    uint32_t *slots = calloc(cache->n_classes, sizeof *slots);
+    if (shape && slots) {
+        for (uint32_t l = 0; l < cache->n_layers; l++) {
+            shape[l] = (struct gn_shares_layer){layers[l].n_experts, cache->class_of_layer[l]};
+        }
+        for (uint32_t c = 0; c < cache->n_classes; c++) {
+            slots[c] = cache->classes[c].n_slots;
+        }
+        cache->shares = gn_shares_open(kind, shape, cache->n_layers, slots, cache->n_classes);
+    }
+    free(shape);
+    free(slots);
+    return cache->shares ? 0 : -ENOMEM;
+}
+
 static int open_pins(struct gn_cache *cache, const struct gn_pins_options *options) {
     if (options->most == 0 && options->bytes == 0) {
         return 0;
@@ -166,7 +134,7 @@ static int open_pins(struct gn_cache *cache, const struct gn_pins_options *optio
     }
     cache->pins = gn_pins_open(options, cache->n_entries, bytes);
     free(bytes);
-    return cache->pins && gn_lists_open(&cache->hot, cache->n_entries, cache->n_classes) ? 0 : -ENOMEM;
+    return cache->pins && gn_lists_open(&cache->hot, cache->n_entries, count_groups(cache)) ? 0 : -ENOMEM;
 }
 
 static int build(struct gn_cache *cache, const struct gn_cache_options *options) {
@@ -177,16 +145,19 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     cache->class_of_layer = calloc(n, sizeof *cache->class_of_layer);
     cache->classes = calloc(n, sizeof *cache->classes);
     cache->layer_totals = calloc(n, sizeof *cache->layer_totals);
-    if (!cache->first_entry || !cache->class_of_layer || !cache->classes || !cache->layer_totals) {
+    cache->layer_event = calloc(n, sizeof *cache->layer_event);
+    cache->held = calloc(n, sizeof *cache->held);
+    if (!cache->first_entry || !cache->class_of_layer || !cache->classes || !cache->layer_totals ||
+        !cache->layer_event || !cache->held) {
         return -ENOMEM;
     }
     int failed = number_entries(cache, options->layers);
     if (failed) {
         return failed;
     }
-    make_classes(cache, options->layers);
-    share_budget(cache, options->budget);
+    cache->n_classes = gn_layout(options->layers, n, options->budget, cache->classes, cache->class_of_layer);
     failed = cut_slots(cache);
+    failed = failed ? failed : open_shares(cache, options->shares, options->layers);
     failed = failed ? failed : open_pins(cache, &options->pins);
     if (failed) {
         return failed;
@@ -201,7 +172,7 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     gn_parameters_default(cache->policy, &defaults);
     struct guanaco_policy_shape shape = {
         .n_entries = cache->n_entries,
-        .n_classes = cache->n_classes,
+        .n_classes = count_groups(cache),
         .n_layers = n,
         .layer_of = cache->layer_of,
         .parameters = options->parameters ? options->parameters->value : defaults.value,
@@ -235,10 +206,14 @@ void gn_cache_close(struct gn_cache *cache) {
         cache->policy->close(cache->policy_state);
     }
     gn_pins_close(cache->pins);
+    gn_shares_close(cache->shares);
+    free(cache->held);
     gn_admission_close(cache->admission);
     gn_lists_close(&cache->hot);
     free(cache->evicted_at);
     free(cache->layer_totals);
+    free(cache->layer_event);
+    free(cache->uses);
     free(cache->first_entry);
     free(cache->layer_of);
     free(cache->slot_of);
@@ -266,10 +241,10 @@ static void count_hot(struct gn_cache *cache, uint32_t entry, bool hot) {
 static void hold(struct gn_cache *cache, uint32_t entry, bool hot) {
     cache->slots[cache->slot_of[entry]].hot = hot;
     if (hot) {
-        gn_lists_push(&cache->hot, class_of(cache, entry), entry);
+        gn_lists_push(&cache->hot, group_of(cache, entry), entry);
         count_hot(cache, entry, true);
     } else {
-        cache->policy->insert(cache->policy_state, entry, class_of(cache, entry));
+        cache->policy->insert(cache->policy_state, entry, group_of(cache, entry));
     }
 }
 
@@ -278,7 +253,7 @@ static void let_go(struct gn_cache *cache, uint32_t entry) {
         gn_lists_remove(&cache->hot, entry);
         count_hot(cache, entry, false);
     } else {
-        cache->policy->evict(cache->policy_state, entry, class_of(cache, entry));
+        cache->policy->evict(cache->policy_state, entry, group_of(cache, entry));
     }
 }
 
@@ -297,6 +272,9 @@ void gn_cache_begin(struct gn_cache *cache) {
     cache->in_event = false;
     cache->event++;
     cache->totals.events++;
+    if (cache->shares) {
+        gn_shares_event(cache->shares);
+    }
     if (cache->pins && gn_pins_event(cache->pins)) {
         choose_hot(cache);
     }
@@ -314,27 +292,38 @@ static void count_miss(struct gn_cache *cache, uint32_t entry) {
     layer_totals(cache, entry)->misses++;
     layer_totals(cache, entry)->rereads += reread;
     if (cache->policy->miss) {
-        cache->policy->miss(cache->policy_state, entry, class_of(cache, entry));
+        cache->policy->miss(cache->policy_state, entry, group_of(cache, entry));
     }
 }
 
 // The policy hears of it as of a miss: used, and none of its own.
 static void hit_hot(struct gn_cache *cache, uint32_t entry) {
-    uint32_t class = class_of(cache, entry);
+    uint32_t group = group_of(cache, entry);
     cache->totals.hot_hits++;
     layer_totals(cache, entry)->hot_hits++;
     gn_lists_remove(&cache->hot, entry);
-    gn_lists_push(&cache->hot, class, entry);
+    gn_lists_push(&cache->hot, group, entry);
     if (cache->policy->miss) {
-        cache->policy->miss(cache->policy_state, entry, class);
+        cache->policy->miss(cache->policy_state, entry, group);
+    }
+}
+
+static void count_use(struct gn_cache *cache, uint32_t entry) {
+    uint32_t layer = cache->layer_of[entry];
+    cache->layer_totals[layer].events += cache->layer_event[layer] != cache->event;
+    cache->layer_event[layer] = cache->event;
+    cache->uses[entry] += cache->uses[entry] < UINT32_MAX;
+    if (cache->shares) {
+        gn_shares_use(cache->shares, layer, entry);
+    }
+    if (cache->pins) {
+        gn_pins_use(cache->pins, entry);
     }
 }
 
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     uint32_t slot = cache->slot_of[entry];
-    if (cache->pins) {
-        gn_pins_use(cache->pins, entry);
-    }
+    count_use(cache, entry);
     if (cache->admission && !cache->in_event) {
         gn_admission_begin(cache->admission, cache->layer_of[entry]);
         cache->in_event = true;
@@ -352,7 +341,7 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     if (cache->slots[slot].hot) {
         hit_hot(cache, entry);
     } else {
-        cache->policy->hit(cache->policy_state, entry, class_of(cache, entry));
+        cache->policy->hit(cache->policy_state, entry, group_of(cache, entry));
     }
     return slot;
 }
@@ -370,6 +359,7 @@ static uint32_t take_slot(struct gn_cache *cache, uint32_t entry) {
     cache->slot_of[entry] = GN_NONE;
     cache->slots[slot].entry = GN_NONE;
     cache->slots[slot].hot = false;
+    cache->held[cache->layer_of[entry]]--;
     cache->totals.resident--;
     layer_totals(cache, entry)->resident--;
     return slot;
@@ -385,11 +375,24 @@ static uint32_t evict(struct gn_cache *cache, uint32_t entry) {
     return take_slot(cache, entry);
 }
 
+// The layer of the class that holds most beyond its share; `own` when none does.
+static uint32_t most_over(const struct gn_cache *cache, uint32_t own) {
+    uint32_t most = 0, layer = own;
+    for (uint32_t l = 0; l < cache->n_layers; l++) {
+        uint32_t share = gn_shares_of(cache->shares, l);
+        if (cache->class_of_layer[l] == cache->class_of_layer[own] && cache->held[l] > share + most) {
+            most = cache->held[l] - share;
+            layer = l;
+        }
+    }
+    return layer;
+}
+
 // Only what is in the policy's hands and may go is a victim, whoever wrote the policy.
-static bool check_victim(struct gn_cache *cache, uint32_t victim, uint32_t class) {
+static bool check_victim(struct gn_cache *cache, uint32_t victim, uint32_t group) {
     bool held = victim < cache->n_entries && cache->slot_of[victim] != GN_NONE;
     cache->error = !held                                      ? "it named a victim that is not there"
-                   : class_of(cache, victim) != class         ? "it named a victim of another size class"
+                   : group_of(cache, victim) != group         ? "it named a victim of another size class"
                    : cache->slots[cache->slot_of[victim]].hot ? "it named a victim that is pinned"
                    : in_use(cache, victim)                    ? "it named a victim that is in use"
                                                               : NULL;
@@ -400,53 +403,95 @@ const char *gn_cache_error(const struct gn_cache *cache) {
     return cache->error;
 }
 
-static uint32_t find_slot(struct gn_cache *cache, struct size_class *class, bool may_evict) {
-    uint32_t slot = class->free_slot;
-    if (slot != GN_NONE) {
-        class->free_slot = cache->slots[slot].next_free;
+static uint32_t victim_in(struct gn_cache *cache, uint32_t group) {
+    uint32_t victim = cache->policy->victim(cache->policy_state, group, in_use, cache);
+    if (victim != GN_NONE) {
+        return check_victim(cache, victim, group) ? victim : GN_NONE;
+    }
+    return cache->pins ? gn_lists_oldest(&cache->hot, group, in_use, cache) : GN_NONE;
+}
+
+// A slot for the entry, which is not in it yet.
+static uint32_t find_slot(struct gn_cache *cache, uint32_t entry, bool may_evict) {
+    uint32_t layer = cache->layer_of[entry], slot = cache->classes[class_of(cache, entry)].free_slot;
+    bool room = !cache->shares || cache->held[layer] < gn_shares_of(cache->shares, layer);
+    if (room && slot != GN_NONE) {
+        cache->classes[class_of(cache, entry)].free_slot = cache->slots[slot].next_free;
+        cache->held[layer]++;
         return slot;
     }
     if (!may_evict || cache->error) {
         return GN_NONE;
     }
-    uint32_t c = (uint32_t)(class - cache->classes);
-    uint32_t victim = cache->policy->victim(cache->policy_state, c, in_use, cache);
-    if (victim != GN_NONE && !check_victim(cache, victim, c)) {
+    uint32_t group = cache->shares && room ? most_over(cache, layer) : group_of(cache, entry);
+    uint32_t victim = victim_in(cache, group);
+    if (victim == GN_NONE) {
         return GN_NONE;
     }
-    if (victim == GN_NONE && cache->pins) {
-        victim = gn_lists_oldest(&cache->hot, c, in_use, cache);
-    }
-    return victim == GN_NONE ? GN_NONE : evict(cache, victim);
+    slot = evict(cache, victim);
+    cache->held[layer]++;
+    return slot;
+}
+
+static void put_into(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+    cache->slots[slot].entry = entry;
+    cache->slot_of[entry] = slot;
+    hold(cache, entry, cache->pins && gn_pins_hot(cache->pins, entry));
+    cache->totals.resident++;
+    layer_totals(cache, entry)->resident++;
 }
 
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
     bool hot = cache->pins && gn_pins_hot(cache->pins, entry);
     bool admitted = hot || !cache->admission || gn_admission_admits(cache->admission, entry);
-    uint32_t slot = find_slot(cache, &cache->classes[class_of(cache, entry)], may_evict && admitted);
+    uint32_t slot = find_slot(cache, entry, may_evict && admitted);
     if (slot == GN_NONE) {
         return GN_NONE;
     }
-    cache->slots[slot].entry = entry;
     cache->slots[slot].event = cache->event;
-    cache->slot_of[entry] = slot;
-    hold(cache, entry, hot);
+    put_into(cache, entry, slot);
     cache->totals.inserts++;
-    cache->totals.resident++;
     layer_totals(cache, entry)->inserts++;
-    layer_totals(cache, entry)->resident++;
     return slot;
 }
 
-void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
-    if (cache->slot_of[entry] == GN_NONE) {
-        return;
-    }
-    struct size_class *class = &cache->classes[class_of(cache, entry)];
-    uint32_t slot = take_slot(cache, entry);
+static void give_back(struct gn_cache *cache, uint32_t class, uint32_t slot) {
     cache->slots[slot].event = 0;
-    cache->slots[slot].next_free = class->free_slot;
-    class->free_slot = slot;
+    cache->slots[slot].next_free = cache->classes[class].free_slot;
+    cache->classes[class].free_slot = slot;
+}
+
+void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
+    if (cache->slot_of[entry] != GN_NONE) {
+        give_back(cache, class_of(cache, entry), take_slot(cache, entry));
+    }
+}
+
+void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance) {
+    if (cache->policy->prior) {
+        cache->policy->prior(cache->policy_state, entry, chance);
+    }
+    if (cache->pins) {
+        gn_pins_prior(cache->pins, entry, chance);
+    }
+}
+
+uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry) {
+    return gn_cache_peek(cache, entry) != GN_NONE ? GN_NONE : find_slot(cache, entry, false);
+}
+
+bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+    if (gn_cache_peek(cache, entry) != GN_NONE) {
+        gn_cache_unreserve(cache, entry, slot);
+        return false;
+    }
+    put_into(cache, entry, slot);
+    return true;
+}
+
+void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
+    cache->held[cache->layer_of[entry]]--;
+    give_back(cache, class_of(cache, entry), slot);
 }
 
 uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry) {
@@ -465,6 +510,10 @@ uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_c
     return cache->classes[size_class].slot_bytes;
 }
 
+uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class) {
+    return cache->classes[size_class].n_slots;
+}
+
 uint32_t gn_cache_slots(const struct gn_cache *cache) {
     return cache->n_slots;
 }
@@ -473,8 +522,8 @@ uint64_t gn_cache_bytes(const struct gn_cache *cache) {
     return cache->bytes;
 }
 
-static const struct size_class *class_of_slot(const struct gn_cache *cache, uint32_t slot) {
-    const struct size_class *class = cache->classes;
+static const struct gn_size_class *class_of_slot(const struct gn_cache *cache, uint32_t slot) {
+    const struct gn_size_class *class = cache->classes;
     while (slot >= class->first_slot + class->n_slots) {
         class ++;
     }
@@ -482,7 +531,7 @@ static const struct size_class *class_of_slot(const struct gn_cache *cache, uint
 }
 
 uint64_t gn_cache_slot_offset(const struct gn_cache *cache, uint32_t slot) {
-    const struct size_class *class = class_of_slot(cache, slot);
+    const struct gn_size_class *class = class_of_slot(cache, slot);
     return class->offset + (slot - class->first_slot) * class->slot_bytes;
 }
 
@@ -498,8 +547,24 @@ struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint3
     return cache->layer_totals[layer];
 }
 
+uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry) {
+    return cache->uses[entry];
+}
+
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache) {
     return cache->pins ? gn_pins_figures(cache->pins) : (struct gn_pins_figures){0};
+}
+
+uint64_t gn_cache_choices(const struct gn_cache *cache) {
+    return cache->pins ? gn_pins_choices(cache->pins) : 0;
+}
+
+uint32_t gn_cache_share(const struct gn_cache *cache, uint32_t layer) {
+    const struct gn_size_class *class = &cache->classes[cache->class_of_layer[layer]];
+    uint32_t n_experts =
+        (layer + 1 < cache->n_layers ? cache->first_entry[layer + 1] : cache->n_entries) - cache->first_entry[layer];
+    uint32_t most = class->n_slots < n_experts ? class->n_slots : n_experts;
+    return cache->shares ? gn_shares_of(cache->shares, layer) : most;
 }
 
 bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot) {

@@ -13,12 +13,16 @@
 //
 // Nothing that an event has looked up or inserted is evicted by it.
 //
+// With shares, a layer that has its share gets no more slots but those of its own experts; one that has less takes them
+// from the layer that has most beyond its share. The policy then sees each layer as a size class of its own.
+//
 // With pins, the hottest experts are kept out of the policy's sight while they are in slots: victims are the others, as
 // the policy chooses them. Only where there are no others, the hot one goes that was used longest ago.
 #pragma once
 
 #include "cache/admission.h"
 #include "cache/pins.h"
+#include "cache/shares.h"
 #include "policy/policy.h"
 
 #include <stdbool.h>
@@ -37,6 +41,7 @@ struct gn_cache_options {
     const struct gn_parameters *parameters; // of the policy; NULL: its defaults
     struct gn_pins_options pins;            // all 0: no expert is pinned
     struct gn_admission_options admission;
+    enum gn_shares_kind shares;
 };
 
 struct gn_cache;
@@ -69,6 +74,18 @@ uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry);
 uint32_t gn_cache_classes(const struct gn_cache *cache);
 uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer);
 uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class);
+uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class);
+
+// What is known before the first event: the expert will be used in a share `chance` of all tokens. Once for an entry,
+// at most.
+void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance);
+
+// Filling free slots ahead of use, from outside of events. A slot that is reserved belongs to the caller until it is
+// filled: the expert is not to be found meanwhile, and may even be inserted elsewhere.
+uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry); // GN_NONE: no slot is free, or it has one
+// Its bytes are there. False: the expert has another slot by now, and this one is free again.
+bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot);
+void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot); // its bytes will not come
 
 // The shape that was cut from the budget, for whoever provides the memory: slots 0 … n_slots-1, each at `offset` in a
 // region of `bytes` bytes.
@@ -88,9 +105,13 @@ struct gn_cache_totals {
     uint32_t hot_resident;            // of these, pinned
 };
 struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache);
-// The same of one layer, but its events, which are not counted.
+// The same of one layer; its events are those that looked up any of its experts.
 struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer);
+uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry); // look-ups of an entry
 // All 0 without pins.
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache);
+uint64_t gn_cache_choices(const struct gn_cache *cache); // of pinned experts, made so far
+// How many experts of a layer may be in slots.
+uint32_t gn_cache_share(const struct gn_cache *cache, uint32_t layer);
 // Whether the expert in a slot is pinned. False for a free slot.
 bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot);

@@ -4,19 +4,22 @@
 #include <string.h>
 
 #define DECAY 0.95
-#define COLD 1e-6f // counts below this are none
+#define PRIOR_TOKENS 64 // as many tokens' uses are counted in advance
+#define COLD 1e-6f      // counts below this are none
 
 struct gn_pins {
     struct gn_pins_options options;
     uint32_t n_entries, n_hot;
     uint32_t events; // since the last choice, or before the first
-    bool chosen;     // once at least
+    uint64_t choices;
     uint64_t uses;
     uint32_t n_seen;
     uint64_t *bytes; // [n_entries]
     float *count;    // [n_entries]
     bool *seen;      // [n_entries]
     bool *hot;       // [n_entries]
+    bool *was_hot;   // [n_entries]
+    uint32_t n_distinct;
 };
 
 struct gn_pins *gn_pins_open(const struct gn_pins_options *options, uint32_t n_entries, const uint64_t *entry_bytes) {
@@ -32,7 +35,8 @@ struct gn_pins *gn_pins_open(const struct gn_pins_options *options, uint32_t n_e
     pins->count = calloc(n_entries, sizeof *pins->count);
     pins->seen = calloc(n_entries, sizeof *pins->seen);
     pins->hot = calloc(n_entries, sizeof *pins->hot);
-    if (!pins->bytes || !pins->count || !pins->seen || !pins->hot) {
+    pins->was_hot = calloc(n_entries, sizeof *pins->was_hot);
+    if (!pins->bytes || !pins->count || !pins->seen || !pins->hot || !pins->was_hot) {
         gn_pins_close(pins);
         return NULL;
     }
@@ -46,6 +50,7 @@ void gn_pins_close(struct gn_pins *pins) {
         free(pins->count);
         free(pins->seen);
         free(pins->hot);
+        free(pins->was_hot);
         free(pins);
     }
 }
@@ -58,7 +63,11 @@ void gn_pins_use(struct gn_pins *pins, uint32_t entry) {
 }
 
 bool gn_pins_event(struct gn_pins *pins) {
-    return ++pins->events > (pins->chosen ? GN_PINS_INTERVAL : pins->options.warm_up);
+    return ++pins->events > (pins->choices > 0 ? GN_PINS_INTERVAL : pins->options.warm_up);
+}
+
+uint64_t gn_pins_choices(const struct gn_pins *pins) {
+    return pins->choices;
 }
 
 bool gn_pins_hot(const struct gn_pins *pins, uint32_t entry) {
@@ -120,25 +129,28 @@ void gn_pins_choose(struct gn_pins *pins) {
     for (uint32_t entry = 0; entry < pins->n_entries; entry++) {
         pins->hot[entry] = key_of(pins, entry) >= least;
         pins->n_hot += pins->hot[entry];
+        pins->n_distinct += pins->hot[entry] && !pins->was_hot[entry];
+        pins->was_hot[entry] = pins->was_hot[entry] || pins->hot[entry];
         pins->count[entry] *= (float)pins->options.decay;
         if (pins->count[entry] < COLD) {
             pins->count[entry] = 0;
         }
     }
     pins->events = 0;
-    pins->chosen = true;
+    pins->choices++;
 }
 
-void gn_pins_prior(struct gn_pins *pins, uint32_t entry, float chance, uint32_t n_layers) {
-    // A layer runs once in n_layers events; what is left in the end of counts that come in evenly is a geometric sum.
-    double left = 1 - pins->options.decay, intervals = left > 0.01 ? 1 / left : 100;
-    pins->count[entry] += (float)(chance * intervals * GN_PINS_INTERVAL / n_layers);
+void gn_pins_prior(struct gn_pins *pins, uint32_t entry, float chance) {
+    pins->count[entry] += chance * PRIOR_TOKENS;
     pins->events = pins->options.warm_up;
 }
 
 struct gn_pins_figures gn_pins_figures(const struct gn_pins *pins) {
-    struct gn_pins_figures figures = {
-        .uses = pins->uses, .seen = pins->n_seen, .hot = pins->n_hot, .most = pins->options.most};
+    struct gn_pins_figures figures = {.uses = pins->uses,
+                                      .seen = pins->n_seen,
+                                      .hot = pins->n_hot,
+                                      .most = pins->options.most,
+                                      .distinct = pins->n_distinct};
     for (uint32_t entry = 0; entry < pins->n_entries; entry++) {
         if (pins->hot[entry]) {
             float count = pins->count[entry];

@@ -29,16 +29,18 @@ void gn_pins_use(struct gn_pins *pins, uint32_t entry);
 bool gn_pins_event(struct gn_pins *pins);
 // Chooses the hottest anew. Of equally hot ones those stay that are hot already, then those with lower numbers.
 void gn_pins_choose(struct gn_pins *pins);
+uint64_t gn_pins_choices(const struct gn_pins *pins); // made so far
 bool gn_pins_hot(const struct gn_pins *pins, uint32_t entry);
 
-// Makes an entry as hot as if it had been used in a share `chance` of all tokens, for long, and lets the next event
-// choose. For what is known of a model before it runs.
-void gn_pins_prior(struct gn_pins *pins, uint32_t entry, float chance, uint32_t n_layers);
+// Makes an entry as hot as if it had been used in a share `chance` of the last tokens, and lets the next event choose.
+// For what is known of a model before it runs.
+void gn_pins_prior(struct gn_pins *pins, uint32_t entry, float chance);
 
 struct gn_pins_figures {
     uint64_t uses;      // counted
     uint32_t seen;      // entries used at least once
     uint32_t hot, most; // entries that are hot, and that may be: the number given, or what was found to fit the bytes
+    uint32_t distinct;  // entries that were hot at any time
     float least, greatest; // counts of the hot ones; 0 when there are none
 };
 struct gn_pins_figures gn_pins_figures(const struct gn_pins *pins);

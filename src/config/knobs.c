@@ -1,5 +1,6 @@
 #include "config/knobs.h"
 
+#include "cache/shares.h"
 #include "config/log.h"
 #include "config/parse.h"
 #include "io/reader.h"
@@ -18,6 +19,7 @@
 static const char *const io_names[] = {"auto", "uring", "threads", "mapped", "null", NULL};
 static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL};
 static const char *const prefetch_names[] = {"off", "router", NULL};
+static const char *const lock_names[] = {"none", "dense", "hot", "all", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
 static const char *const admission_names[] = {"off", "second-miss", NULL};
 static const char *const bool_names[] = {"off", "on", NULL};
@@ -116,6 +118,23 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                              .least = 1,
                              .most = 1 << 20,
                              .help = "tokens between the two misses, at most"},
+    [GN_MAX_EXPERTS] = {.flag = "--guanaco-max-experts",
+                        .environment = "GUANACO_MAX_EXPERTS",
+                        .value_name = "N",
+                        .kind = GN_KIND_COUNT,
+                        .most = 1 << 20,
+                        .environment_first = true,
+                        .help = "experts in memory, at most, of each layer, and so of each expert tensor; layers may "
+                                "share them, see --layer-shares. 0: as many as the memory allows. The environment has "
+                                "its way over the option"},
+    [GN_LAYER_SHARES] = {.flag = "--layer-shares",
+                         .environment = "GUANACO_LAYER_SHARES",
+                         .value_name = "KIND",
+                         .kind = GN_KIND_CHOICE,
+                         .choices = gn_shares_names,
+                         .most = GN_SHARES_KINDS - 1,
+                         .help = "how the layers share the memory for experts: any takes what it can use (global), "
+                                 "equal shares, or in proportion to the different experts used lately (demand)"},
     [GN_PIN_HOT] = {.flag = "--pin-hot-experts",
                     .environment = "GUANACO_PIN_HOT_EXPERTS",
                     .value_name = "N",
@@ -145,6 +164,31 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                         .least = 1,
                         .most = 1 << 24,
                         .help = "layer steps before the first choice of them"},
+    [GN_LOCK] = {.flag = "--lock",
+                 .environment = "GUANACO_LOCK",
+                 .value_name = "WHAT",
+                 .kind = GN_KIND_CHOICE,
+                 .choices = lock_names,
+                 .most = GN_LOCK_ALL,
+                 .help =
+                     "what the kernel may never page out: the weights that every token needs (dense), these and the "
+                     "slots of pinned experts (hot), or these and all slots (all)"},
+    [GN_IMATRIX] = {.flag = "--imatrix",
+                    .environment = "GUANACO_IMATRIX",
+                    .value_name = "FILE",
+                    .kind = GN_KIND_TEXT,
+                    .wanted = "a file, auto, off",
+                    .fallback_text = "auto",
+                    .help = "an imatrix of the model (GGUF, with counts): its most used experts are read ahead of use. "
+                            "auto: MODEL.imatrix.gguf beside MODEL.gguf, if there is one"},
+    [GN_HOT_SET] = {.flag = "--hot-set",
+                    .environment = "GUANACO_HOT_SET",
+                    .value_name = "FILE",
+                    .kind = GN_KIND_TEXT,
+                    .wanted = "a file, auto, off",
+                    .fallback_text = "off",
+                    .help = "where to keep, from run to run, how much each expert is used, so that the next run begins "
+                            "with the hot ones. auto: MODEL.guanaco-hot beside MODEL.gguf"},
     [GN_STAGING] = {.flag = "--staging",
                     .environment = "GUANACO_STAGING",
                     .value_name = "N",
@@ -179,6 +223,12 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                   .kind = GN_KIND_TEXT,
                   .wanted = "a file",
                   .help = "write down which experts each layer used, for guanaco simulate"},
+    [GN_STATS_INTERVAL] = {.flag = "--stats-interval",
+                           .environment = "GUANACO_STATS_INTERVAL",
+                           .value_name = "N",
+                           .kind = GN_KIND_COUNT,
+                           .most = 1 << 30,
+                           .help = "tokens from one line about the cache to the next; 0: one at the end alone"},
     [GN_LOG] = {.flag = "--log",
                 .environment = "GUANACO_LOG",
                 .value_name = "LEVEL",
@@ -389,6 +439,18 @@ int gn_knobs_from_environment(struct gn_knobs *knobs, char *why, size_t why_size
     return 0;
 }
 
+static int take_flag(struct gn_knobs *knobs, enum gn_knob knob, const char *text, char *why, size_t why_size) {
+    const struct gn_knob_info *info = &gn_knob_table[knob];
+    const char *stronger = info->environment_first ? getenv(info->environment) : NULL;
+    struct gn_knobs unused = *knobs;
+    bool overruled = stronger && *stronger;
+    int failed = gn_knob_parse(overruled ? &unused : knobs, knob, text, info->flag, why, why_size);
+    if (!failed && overruled && unused.value[knob] != knobs->value[knob]) {
+        gn_info("%s %s is left out: %s=%s has its way", info->flag, text, info->environment, stronger);
+    }
+    return failed ? failed : 1;
+}
+
 int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, int *i, char *why, size_t why_size) {
     const char *word = argv[*i];
     for (int k = 0; k < GN_KNOB_COUNT; k++) {
@@ -405,8 +467,7 @@ int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, 
             }
             text = argv[++*i];
         }
-        int failed = gn_knob_parse(knobs, (enum gn_knob)k, text, info->flag, why, why_size);
-        return failed ? failed : 1;
+        return take_flag(knobs, (enum gn_knob)k, text, why, why_size);
     }
     return 0;
 }

@@ -24,14 +24,20 @@ enum gn_knob {
     GN_POLICY_OPTIONS,   // text: its parameters, "key=value,…"; none: their defaults
     GN_ADMISSION,        // enum gn_admission_mode
     GN_ADMISSION_WINDOW, // tokens
+    GN_MAX_EXPERTS,      // experts in memory of each layer, on average; 0: as the budget allows
+    GN_LAYER_SHARES,     // enum gn_shares_kind
     GN_PIN_HOT,          // experts held because they are hot; 0: none, or as many as GN_PIN_HOT_BUDGET allows
     GN_PIN_HOT_BUDGET,   // bytes that they may take; 0: as many as GN_PIN_HOT says
     GN_PIN_DECAY,        // per cent of a use that is left from one choice of hot experts to the next
     GN_PIN_WARM_UP,      // events before the first choice
+    GN_LOCK,             // enum gn_lock
+    GN_IMATRIX,          // text: a file with counts of experts, "auto" or "off"
+    GN_HOT_SET,          // text: the file that keeps counts between runs, "auto" or "off"
     GN_STAGING,          // staging slots for experts that are not cached
     GN_PREFETCH,         // enum gn_prefetch
     GN_PREFILL_TOKENS,   // a batch with at least this many tokens is a prefill
     GN_TRACE,            // text: the file that takes the routing; none: no trace
+    GN_STATS_INTERVAL,   // tokens from one line about the cache to the next; 0: none
     GN_LOG,              // enum gn_log_level
     GN_FAULT_AT,         // tests: fail the N-th read
     GN_FAULT_RESULT,     // tests: with this result (see struct gn_reader_options)
@@ -50,6 +56,9 @@ enum gn_dense_mode {
     GN_DENSE_MAPPED, // left in the page cache, with a read-ahead of their own
 };
 
+// What is locked into memory (mlock). Each includes those before it.
+enum gn_lock { GN_LOCK_NONE, GN_LOCK_DENSE, GN_LOCK_HOT, GN_LOCK_ALL };
+
 enum gn_admission_mode { GN_ADMISSION_OFF, GN_ADMISSION_SECOND_MISS };
 
 enum gn_knob_kind {
@@ -67,6 +76,7 @@ struct gn_knob_info {
     const char *environment; // "GUANACO_RAM"
     const char *value_name;  // "SIZE", for --help
     enum gn_knob_kind kind;
+    bool environment_first; // the environment has its way over the flag; elsewhere the flag has
     int64_t fallback, least, most;
     const char *const *choices;         // NULL-terminated names for GN_KIND_CHOICE: the value is the index
     const char *wanted, *fallback_text; // GN_KIND_TEXT: what to give ("a file"), and the default; NULL: none
@@ -105,7 +115,8 @@ char *gn_knob_format(enum gn_knob knob, int64_t value, char *buffer);
 // GUANACO_ is only a warning. Returns as gn_knob_parse().
 int gn_knobs_from_environment(struct gn_knobs *knobs, char *why, size_t why_size);
 
-// If argv[*i] is one of our flags ("--ram 2GiB" or "--ram=2GiB"): sets it, moves *i to its last word, returns 1.
+// For a knob of `environment_first` the flag is read and checked, and left out, with a line, where the environment sets
+// it. If argv[*i] is one of our flags ("--ram 2GiB" or "--ram=2GiB"): sets it, moves *i to its last word, returns 1.
 // Returns 0 when it is not ours, or a negative errno with a line in why.
 int gn_knobs_from_argument(struct gn_knobs *knobs, int argc, char *const *argv, int *i, char *why, size_t why_size);
 

@@ -6,6 +6,7 @@ void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const
     struct gn_ahead *ahead = &stream->ahead;
     ahead->layer = layer;
     ahead->n = ahead->next = 0;
+    gn_count(pilot_calls, 1);
     for (uint32_t i = 0; i < n && ahead->n < stream->spares.n; i++) {
         uint32_t entry = gn_cache_entry(stream->cache, layer->index, experts[i]);
         if (gn_cache_peek(stream->cache, entry) == GN_NONE && gn_spares_find_ahead(&stream->spares, entry) == GN_NONE) {
@@ -32,6 +33,7 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
         gn_load_queue(spare->load, stream->reader, false);
         gn_load_queue(spare->load, stream->reader, true);
         started++;
+        gn_count(pilot_slices, ahead->layer->n_slices);
     }
     if (started > 0) {
         gn_reader_start(stream->reader);

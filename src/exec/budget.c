@@ -36,9 +36,19 @@ static int64_t left_of_ram(const struct gn_knobs *knobs, const struct gn_taken *
     return knobs->value[GN_RAM] - (anonymous > promised ? anonymous : promised) - (int64_t)UNKNOWN_RESERVE - coming;
 }
 
+uint64_t gn_budget_most_slots(const struct gn_expert_map *map, const struct gn_knobs *knobs) {
+    uint64_t bytes = 0, each = (uint64_t)knobs->value[GN_MAX_EXPERTS];
+    for (uint32_t l = 0; l < map->n_layers; l++) {
+        const struct gn_layer *layer = map->layers[l];
+        bytes += layer->slot_bytes * (each > 0 && each < layer->n_experts ? each : layer->n_experts);
+    }
+    return bytes;
+}
+
 int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
                   struct gn_budget *budget, char *why, size_t why_size) {
     uint64_t largest = gn_expert_map_largest_slot(map), all = gn_expert_map_slot_bytes(map);
+    uint64_t most = gn_budget_most_slots(map, knobs);
     uint64_t least = GN_LEAST_STAGING * largest;
     uint32_t most_staging = (uint32_t)knobs->value[GN_STAGING];
     most_staging = most_staging < GN_LEAST_STAGING ? GN_LEAST_STAGING : most_staging;
@@ -47,6 +57,7 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
 
     if (knobs->given[GN_EXPERT_CACHE] && wish < 0) { // a share of all experts; spares come on top
         uint64_t slots = (uint64_t)((double)all * gn_knob_share(wish));
+        slots = slots > most ? most : slots;
         *budget = (struct gn_budget){
             .slots = slots,
             .n_staging = gn_budget_split(slots, largest, most_staging).n_staging,
@@ -65,6 +76,6 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
         return -ENOSPC;
     }
     *budget = gn_budget_split((uint64_t)bytes, largest, most_staging);
-    budget->slots = budget->slots > all ? all : budget->slots;
+    budget->slots = budget->slots > most ? most : budget->slots;
     return 0;
 }

@@ -28,3 +28,6 @@ struct gn_taken {
 // Returns 0 with the budget, or -ENOSPC with one plain line in why: what is needed, what there is, what to do.
 int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
                   struct gn_budget *budget, char *why, size_t why_size);
+
+// The most bytes of slots that --guanaco-max-experts allows; without it, those of all experts.
+uint64_t gn_budget_most_slots(const struct gn_expert_map *map, const struct gn_knobs *knobs);

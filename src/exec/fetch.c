@@ -1,6 +1,9 @@
 #include "exec/fetch.h"
 
 #include "exec/ahead.h"
+#include "exec/locking.h"
+#include "exec/report.h"
+#include "exec/seed.h"
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -182,7 +185,8 @@ static void place_misses(struct gn_stream *stream) {
         if (!item->missed) {
             continue;
         }
-        uint32_t slot = gn_cache_insert(stream->cache, item->entry, !fetch->request.prefill);
+        bool admitted = !fetch->request.prefill || gn_seed_admits(stream, item->entry);
+        uint32_t slot = admitted ? gn_cache_insert(stream->cache, item->entry, !fetch->request.prefill) : GN_NONE;
         item->kept = slot != GN_NONE;
         if (item->kept) {
             gn_stream_hold(stream, slot, fetch->request.layer, fetch->request.experts[i]);
@@ -233,6 +237,8 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     fetch->loading = 0;
     fetch->any_missed = fetch->checked = false;
     fetch->error = 0;
+    gn_seed_step(stream, request->prefill);
+    gn_locking_step(stream);
     fetch->before = gn_cache_totals(stream->cache);
     uint64_t start = gn_now_ns();
     gn_cache_begin(stream->cache);
@@ -521,6 +527,7 @@ void gn_fetch_end(struct gn_stream *stream) {
     }
     gn_cache_end(stream->cache);
     count_event(stream);
+    gn_report_step(stream, fetch->request.layer, fetch->request.prefill);
     if (!cut_short) {
         plan_next_layer(stream);
         gn_ahead_start(stream, UINT32_MAX);

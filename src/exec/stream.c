@@ -3,6 +3,9 @@
 #include "config/log.h"
 #include "exec/budget.h"
 #include "exec/fetch.h"
+#include "exec/locking.h"
+#include "exec/report.h"
+#include "exec/seed.h"
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -27,6 +30,8 @@ static void stop(struct gn_stream *stream) {
     stream->reader = NULL;
     gn_fetch_close(stream);
     gn_spares_close(&stream->spares);
+    gn_seed_close(stream);
+    gn_locking_close(stream);
     gn_cache_close(stream->cache);
     stream->cache = NULL;
     free(stream->slot_memory);
@@ -47,6 +52,7 @@ void gn_stream_close(struct gn_stream *stream) {
         return;
     }
     if (stream->started) {
+        gn_report_final(stream);
         atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
         atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
         atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
@@ -103,6 +109,7 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
         .parameters = parameters,
         .admission.window =
             knobs->value[GN_ADMISSION] == GN_ADMISSION_SECOND_MISS ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
+        .shares = (enum gn_shares_kind)knobs->value[GN_LAYER_SHARES],
         .pins =
             {
                 .most = (uint32_t)knobs->value[GN_PIN_HOT],
@@ -193,6 +200,18 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return find_budget(stream, knobs, &budget);
 }
 
+// Says when the budget has no room for all that --guanaco-max-experts asks for.
+static void say_max_experts(const struct gn_stream *stream, const struct gn_knobs *knobs,
+                            const struct gn_budget *budget) {
+    uint64_t wanted = gn_budget_most_slots(&stream->map, knobs);
+    char want[32], have[32];
+    if (knobs->value[GN_MAX_EXPERTS] > 0 && budget->slots < wanted) {
+        gn_info("--guanaco-max-experts %lld (GUANACO_MAX_EXPERTS) asks for slots of %s; the budget has %s",
+                (long long)knobs->value[GN_MAX_EXPERTS], gn_format_bytes(wanted, want),
+                gn_format_bytes(budget->slots, have));
+    }
+}
+
 static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_budget budget;
     gn_expert_map_finish(&stream->map);
@@ -200,6 +219,7 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return failed;
     }
+    say_max_experts(stream, knobs, &budget);
     struct gn_parameters parameters;
     failed = choose_policy(stream, knobs, &parameters);
     if (failed) {
@@ -217,13 +237,20 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return fail(stream, failed, "cannot map the model for --io mapped (GUANACO_IO)");
     }
+    gn_locking_open(stream, knobs);
     failed = open_reader(stream, knobs);
     if (failed) {
         return fail(stream, failed, "cannot open the reader that --io (GUANACO_IO) asks for");
     }
     stream->reads_ahead = knobs->value[GN_PREFETCH] != GN_PREFETCH_OFF;
     failed = gn_fetch_open(stream);
-    return failed ? fail(stream, failed, "cannot set up reading") : 0;
+    if (failed) {
+        return fail(stream, failed, "cannot set up reading");
+    }
+    gn_seed_open(stream, knobs);
+    stream->has_pins = knobs->value[GN_PIN_HOT] || knobs->value[GN_PIN_HOT_BUDGET];
+    stream->report_interval = (uint64_t)knobs->value[GN_STATS_INTERVAL];
+    return 0;
 }
 
 int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
@@ -306,12 +333,13 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
     snprintf(text, size,
-             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s",
+             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s",
              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
              experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
              stream->held                    ? "in the page cache"
              : direct == stream->map.n_files ? "O_DIRECT"
              : direct                        ? "O_DIRECT for some files"
                                              : "buffered",
-             stream->policy->name, held[stream->dense]);
+             stream->policy->name, held[stream->dense],
+             stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "");
 }

@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "config/knobs.h"
+#include "config/lock.h"
 #include "exec/spare.h"
 #include "exec/tracer.h"
 #include "io/reader.h"
@@ -47,9 +48,17 @@ struct gn_stream {
 
     uint64_t dense_bytes;     // of this model, held beside the experts
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
-    struct gn_fetch *fetch;   // the one event in progress, its memory taken at start
-    struct gn_tracer *tracer; // NULL: none
-    char error[1024];         // why the last event failed
+    struct gn_locks locks;    // dense weights and slots that are locked into memory
+    uint64_t locked_counted;  // bytes of them that the process's counters know of
+    bool lock_failed;         // the limit was too low: nothing is locked
+    uint8_t **locked_slots;   // [slots] what is locked of each; NULL: pinned experts' slots are not to be locked
+    uint64_t locked_choice;   // the choice of pinned experts that they are of
+    bool has_pins;
+    uint64_t report_interval, report_tokens; // see report.h; 0: no lines but the last
+    struct gn_seed *seed;                    // what was known before; NULL when memory was short
+    struct gn_fetch *fetch;                  // the one event in progress, its memory taken at start
+    struct gn_tracer *tracer;                // NULL: none
+    char error[1024];                        // why the last event failed
 };
 
 // Returns an empty stream, or NULL when memory is short.

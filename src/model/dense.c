@@ -240,20 +240,6 @@ static int copy_ranges(const struct gn_mapped_file *file, const struct ranges *d
     return 0;
 }
 
-// Locks all ranges, or none.
-static int lock_ranges(const struct gn_mapped_file *file, const struct ranges *dense) {
-    for (size_t i = 0; i < dense->n; i++) {
-        if (mlock(file->base + dense->items[i].begin, dense->items[i].end - dense->items[i].begin)) {
-            int error = -errno;
-            while (i-- > 0) {
-                munlock(file->base + dense->items[i].begin, dense->items[i].end - dense->items[i].begin);
-            }
-            return error;
-        }
-    }
-    return 0;
-}
-
 static unsigned advise(const struct gn_mapped_file *file, const struct ranges *ranges, int advice) {
     unsigned failed = 0;
     for (size_t i = 0; i < ranges->n; i++) {
@@ -299,30 +285,27 @@ static int apply(const struct gn_mapped_file *file, const struct split *split, s
     return 0;
 }
 
-static int lock_all(const struct gn_mapped_file *files, uint32_t n_files, const struct split *splits,
-                    struct gn_dense_result *result) {
+// Locks all ranges, or none.
+static void lock_all(const struct gn_mapped_file *files, uint32_t n_files, const struct split *splits,
+                     struct gn_locks *locks, struct gn_dense_result *result) {
     for (uint32_t f = 0; f < n_files; f++) {
-        int failed = lock_ranges(&files[f], &splits[f].dense);
-        if (failed) {
-            while (f-- > 0) {
-                for (size_t i = 0; i < splits[f].dense.n; i++) {
-                    struct range range = splits[f].dense.items[i];
-                    munlock(files[f].base + range.begin, range.end - range.begin);
-                }
+        for (size_t i = 0; i < splits[f].dense.n; i++) {
+            struct range range = splits[f].dense.items[i];
+            int failed = gn_locks_add(locks, files[f].base + range.begin, range.end - range.begin, false);
+            if (failed) {
+                gn_locks_drop(locks);
+                gn_lock_explain("the dense weights", result->bytes, failed, result->lock_note,
+                                sizeof result->lock_note);
+                result->mode = result->mode == GN_DENSE_LOCK ? GN_DENSE_MAPPED : result->mode;
+                return;
             }
-            char need[32];
-            snprintf(result->note, sizeof result->note,
-                     "cannot lock the dense weights (%s, %s): raise RLIMIT_MEMLOCK (ulimit -l); left mapped",
-                     gn_format_bytes(result->bytes, need), strerror(-failed));
-            result->mode = GN_DENSE_MAPPED;
-            return 0;
         }
     }
-    return 0;
 }
 
 int gn_dense_protect(const struct gn_mapped_file *files, uint32_t n_files, const struct gn_expert_map *map,
-                     enum gn_dense_mode wanted, uint64_t room, bool populated, struct gn_dense_result *result) {
+                     enum gn_dense_mode wanted, uint64_t room, bool populated, struct gn_locks *locks,
+                     struct gn_dense_result *result) {
     *result = (struct gn_dense_result){.mode = wanted};
     struct split *splits = calloc(n_files ? n_files : 1, sizeof *splits);
     int failed = splits ? 0 : -ENOMEM;
@@ -344,8 +327,8 @@ int gn_dense_protect(const struct gn_mapped_file *files, uint32_t n_files, const
     for (uint32_t f = 0; f < n_files && !failed; f++) {
         failed = apply(&files[f], &splits[f], result);
     }
-    if (!failed && result->mode == GN_DENSE_LOCK) {
-        failed = lock_all(files, n_files, splits, result);
+    if (!failed && locks) {
+        lock_all(files, n_files, splits, locks, result);
     }
     for (uint32_t f = 0; splits && f < n_files; f++) {
         free(splits[f].dense.items);

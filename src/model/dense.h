@@ -6,10 +6,14 @@
 // while loading (repacked weights, a GPU's): their mapping is left alone and dropped from memory, so that nothing is
 // held twice.
 //
+// Where the weights are kept (--dense) and whether the kernel may page them out (--lock dense) are two questions: a
+// copy can be locked as well as what is left mapped. "--dense lock" is short for "--dense mapped --lock dense".
+//
 // Call after the model is loaded and before anything computes with it; not thread-safe.
 #pragma once
 
 #include "config/knobs.h"
+#include "config/lock.h"
 #include "model/expert_map.h"
 
 #include <stdbool.h>
@@ -28,10 +32,13 @@ struct gn_dense_result {
     uint64_t bytes;          // of dense weights in the mappings
     unsigned failed_advice;  // advice calls that the kernel refused; 0 unless something is odd
     char note[200];          // why it is not what was asked for; "" when it is
+    char lock_note[400];     // why nothing is locked that should be; "" otherwise
 };
 
 // files: [n_files]. wanted: as the user said. room: bytes that may be spent on copies; AUTO leaves the weights mapped
-// when they need more. populated: the loader has touched every page, so touched pages tell nothing. Returns 0 or a
-// negative errno (a read failed: the mapping is as before from there on).
+// when they need more. populated: the loader has touched every page, so touched pages tell nothing. locks: where to
+// note what is locked, which GN_DENSE_LOCK needs; NULL: lock nothing. When a lock fails nothing in it stays locked.
+// Returns 0 or a negative errno (a read failed: the mapping is as before from there on).
 int gn_dense_protect(const struct gn_mapped_file *files, uint32_t n_files, const struct gn_expert_map *map,
-                     enum gn_dense_mode wanted, uint64_t room, bool populated, struct gn_dense_result *result);
+                     enum gn_dense_mode wanted, uint64_t room, bool populated, struct gn_locks *locks,
+                     struct gn_dense_result *result);

@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-#define MOST 1023 // counts stop here
+#define MOST 1023       // counts stop here
+#define PRIOR_TOKENS 64 // as many tokens' uses are counted in advance
 
 static const struct guanaco_policy_parameter parameters[] = {
     {"age", 10, 1, 1000000, "counts are halved after this many uses for each expert held"},
@@ -138,6 +139,12 @@ static uint32_t lfu_victim(void *state, uint32_t size_class, bool (*busy)(const 
     return GN_NONE;
 }
 
+static void lfu_prior(void *state, uint32_t entry, float chance) {
+    struct lfu *lfu = state;
+    float uses = chance * PRIOR_TOKENS;
+    lfu->count[entry] = (uint16_t)(uses < MOST ? uses : MOST);
+}
+
 const struct guanaco_policy gn_policy_lfu = {
     .version = GUANACO_POLICY_VERSION,
     .name = "lfu",
@@ -150,6 +157,7 @@ const struct guanaco_policy gn_policy_lfu = {
     .insert = lfu_insert,
     .evict = lfu_evict,
     .victim = lfu_victim,
+    .prior = lfu_prior,
 };
 
 const struct guanaco_policy gn_policy_lfu_plain = {
@@ -163,4 +171,5 @@ const struct guanaco_policy gn_policy_lfu_plain = {
     .insert = lfu_insert,
     .evict = lfu_evict,
     .victim = lfu_victim,
+    .prior = lfu_prior,
 };

@@ -226,6 +226,15 @@ static uint32_t wait_victim(void *state, uint32_t size_class, bool (*busy)(const
     return victim;
 }
 
+// As if the entry had been used evenly for long.
+static void wait_prior(void *state, uint32_t entry, float chance) {
+    struct wait *wait = state;
+    for (int s = 0; s < SCALES; s++) {
+        wait->use[s][entry] = chance;
+        wait->chance[entry] += wait->weight[s] * chance;
+    }
+}
+
 const struct guanaco_policy gn_policy_wait = {
     .version = GUANACO_POLICY_VERSION,
     .name = "expected-wait",
@@ -238,4 +247,5 @@ const struct guanaco_policy gn_policy_wait = {
     .insert = wait_insert,
     .evict = wait_evict,
     .victim = wait_victim,
+    .prior = wait_prior,
 };

@@ -37,7 +37,11 @@ int gn_stats_snapshot(struct guanaco_stats *stats) {
     COPY(rereads);
     COPY(prefetch_useful);
     COPY(prefetch_wasted);
+    COPY(seeded);
     COPY(manage_ns);
+    COPY(locked_bytes);
+    COPY(pilot_calls);
+    COPY(pilot_slices);
 #undef COPY
     memcpy(stats, &all, all.size);
     return 0;

@@ -9,7 +9,8 @@ struct gn_stats {
     _Atomic uint64_t streamed_layers, resident_tensors, expert_bytes, dense_bytes, slots, slot_bytes, staging_bytes;
     _Atomic uint64_t events, hits, misses, inserts, evictions, staged, reads, read_bytes, failures;
     _Atomic uint64_t io_wait_ns, compute_ns, total_ns;
-    _Atomic uint64_t pinned_hits, pinned_evictions, rereads, prefetch_useful, prefetch_wasted, manage_ns;
+    _Atomic uint64_t pinned_hits, pinned_evictions, rereads, prefetch_useful, prefetch_wasted, seeded, manage_ns,
+        locked_bytes, pilot_calls, pilot_slices;
 };
 
 extern struct gn_stats gn_stats;

@@ -226,6 +226,20 @@ says "an unknown variable" err "warning: .*GUANACO_RAMM"
 expect "GUANACO_PLUGIN" 1 "plugin is not at $tmp/none.so" env "GUANACO_PLUGIN=$tmp/none.so" "$guanaco" run -p x
 expect "GUANACO_PLUGIN, no plugin" 1 "cannot be loaded" env "GUANACO_PLUGIN=$tmp/text.gguf" "$guanaco" run -p x
 
+# ---- limits of another kind
+works "max experts" "$guanaco" run --guanaco-max-experts 10 --expert-cache 100% -n 1 -p x
+says "max experts" err " 60 slots "
+works "max experts, little room" "$guanaco" run --guanaco-max-experts 10 --expert-cache 10% -n 1 -p x
+says "max experts, little room" err "guanaco-max-experts 10 .* asks for slots of"
+works "a lock without pins" "$guanaco" run --lock hot -n 1 -p x
+says "a lock without pins" err "pin some with --pin-hot-experts"
+works "an imatrix that is none" "$guanaco" run --imatrix "$tmp/text.gguf" --hot-set "$tmp/text.gguf" -n 1 -p x
+says "an imatrix that is none" err "warning: no expert counts are taken from the imatrix $tmp/text.gguf"
+says "a hot set that is none" err "warning: the hot set is not used"
+works "a hot set" "$guanaco" run --hot-set "$tmp/hot" -n 1 -p x
+works "a hot set again" "$guanaco" run --hot-set "$tmp/hot" -n 1 -p x
+says "a hot set again" err "expert counts from the hot set $tmp/hot"
+
 # ---- inspect, help
 works "inspect" "$guanaco" inspect
 says "inspect" out "architecture .*qwen3moe"

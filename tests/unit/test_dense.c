@@ -28,6 +28,7 @@ struct model {
     uint64_t gate, up, down;
     struct gn_expert_map map;
     struct gn_mapped_file file;
+    struct gn_locks locks;
 };
 
 static uint8_t pattern(uint64_t at) {
@@ -85,7 +86,8 @@ static int teardown(void **state) {
 
 static struct gn_dense_result protect(struct model *model, enum gn_dense_mode mode, uint64_t room, bool populated) {
     struct gn_dense_result result;
-    assert_int_equal(gn_dense_protect(&model->file, 1, &model->map, mode, room, populated, &result), 0);
+    struct gn_locks *locks = mode == GN_DENSE_LOCK ? &model->locks : NULL;
+    assert_int_equal(gn_dense_protect(&model->file, 1, &model->map, mode, room, populated, locks, &result), 0);
     assert_int_equal(result.failed_advice, 0);
     return result;
 }
@@ -170,7 +172,12 @@ static void touched_weights_are_not_copied(void **state) {
 static void locking_never_fails_the_model(void **state) {
     struct model *model = *state;
     struct gn_dense_result result = protect(model, GN_DENSE_LOCK, 0, false);
-    assert_true(result.mode == GN_DENSE_LOCK || (result.mode == GN_DENSE_MAPPED && result.note[0]));
+    if (result.mode == GN_DENSE_LOCK) {
+        assert_true(model->locks.bytes == result.bytes && !result.lock_note[0]);
+    } else {
+        assert_true(result.mode == GN_DENSE_MAPPED && model->locks.bytes == 0 && result.lock_note[0]);
+    }
+    gn_locks_drop(&model->locks);
     assert_same_bytes(model);
 }
 

@@ -343,10 +343,36 @@ static void the_table_is_whole(void **state) {
         assert_true(info->least <= info->most);
         assert_true((info->kind == GN_KIND_CHOICE || info->kind == GN_KIND_BOOL) == (info->choices != NULL));
         assert_true((info->kind == GN_KIND_TEXT) == (info->wanted != NULL));
-        if (info->flag) { // --some-name and GUANACO_SOME_NAME are the same name
+        if (k == GN_MAX_EXPERTS) { // the names, and the order, that users of an earlier tool know
+            assert_string_equal(info->flag, "--guanaco-max-experts");
+            assert_true(info->environment_first);
+        } else if (info->flag) { // --some-name and GUANACO_SOME_NAME are the same name
             assert_int_equal(strlen(info->flag) - 2, strlen(info->environment) - 8);
         }
     }
+}
+
+static void the_environment_has_its_way_where_it_should(void **state) {
+    (void)state;
+    char *argv[] = {"--guanaco-max-experts", "7", "--staging", "5", "--guanaco-max-experts", "none"};
+    setenv("GUANACO_MAX_EXPERTS", "9", 1);
+    setenv("GUANACO_STAGING", "9", 1);
+    gn_knobs_default(&knobs);
+    assert_int_equal(gn_knobs_from_environment(&knobs, why, sizeof why), 0);
+    int i = 0;
+    assert_int_equal(gn_knobs_from_argument(&knobs, 6, argv, &i, why, sizeof why), 1);
+    assert_int_equal(i, 1);
+    i = 2;
+    assert_int_equal(gn_knobs_from_argument(&knobs, 6, argv, &i, why, sizeof why), 1);
+    assert_int_equal(knobs.value[GN_MAX_EXPERTS], 9);
+    assert_int_equal(knobs.value[GN_STAGING], 5);
+    i = 4; // wrong is wrong all the same
+    assert_int_equal(gn_knobs_from_argument(&knobs, 6, argv, &i, why, sizeof why), -EINVAL);
+    unsetenv("GUANACO_MAX_EXPERTS");
+    unsetenv("GUANACO_STAGING");
+    i = 0;
+    assert_int_equal(gn_knobs_from_argument(&knobs, 6, argv, &i, why, sizeof why), 1);
+    assert_int_equal(knobs.value[GN_MAX_EXPERTS], 7);
 }
 
 static void help_names_everything(void **state) {
@@ -433,6 +459,7 @@ int main(void) {
         cmocka_unit_test(arguments_win_over_the_environment),
         cmocka_unit_test(export_is_read_back),
         cmocka_unit_test(the_table_is_whole),
+        cmocka_unit_test(the_environment_has_its_way_where_it_should),
         cmocka_unit_test(help_names_everything),
         cmocka_unit_test(the_readme_is_up_to_date),
         cmocka_unit_test(formats_bytes),

@@ -290,6 +290,7 @@ static void the_counts_add_up(void **state) {
         struct gn_cache_totals all = gn_cache_totals(cache), sum = {0};
         for (uint32_t l = 0; l < 3; l++) {
             struct gn_cache_totals layer = gn_cache_layer_totals(cache, l);
+            assert_int_equal(layer.events, 1000);
             sum.hits += layer.hits;
             sum.misses += layer.misses;
             sum.inserts += layer.inserts;
@@ -300,7 +301,7 @@ static void the_counts_add_up(void **state) {
             sum.resident += layer.resident;
             sum.hot_resident += layer.hot_resident;
         }
-        sum.events = all.events;
+        sum.events = all.events; // each of one layer here
         assert_memory_equal(&sum, &all, sizeof sum);
         assert_int_equal(all.hits + all.misses, 12000);
         assert_true(all.hot_hits > 0 && all.hot_hits < all.hits && all.rereads > 0 && all.rereads < all.misses);

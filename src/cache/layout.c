@@ -1,0 +1,68 @@
+#include "cache/layout.h"
+
+#include <stdlib.h>
+
+// Layers whose slots differ by less share a class: the most that rounding up to the class's size may waste.
+#define CLASS_WASTE_PERCENT 3
+
+static int by_size(const void *a, const void *b) {
+    uint64_t x = ((const struct gn_size_class *)a)->slot_bytes, y = ((const struct gn_size_class *)b)->slot_bytes;
+    return (x < y) - (x > y); // largest first
+}
+
+// Groups the layers' slot sizes, largest first, into classes within the allowed waste.
+static uint32_t make_classes(const struct gn_cache_layer *layers, uint32_t n_layers, struct gn_size_class *sizes,
+                             uint32_t *class_of_layer) {
+    for (uint32_t l = 0; l < n_layers; l++) {
+        sizes[l] = (struct gn_size_class){.slot_bytes = layers[l].slot_bytes};
+    }
+    qsort(sizes, n_layers, sizeof *sizes, by_size);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        uint64_t size = sizes[i].slot_bytes;
+        if (n == 0 || size * 100 < sizes[n - 1].slot_bytes * (100 - CLASS_WASTE_PERCENT)) {
+            sizes[n++].slot_bytes = size;
+        }
+    }
+    for (uint32_t l = 0; l < n_layers; l++) {
+        uint32_t c = n - 1;
+        while (sizes[c].slot_bytes < layers[l].slot_bytes) {
+            c--;
+        }
+        class_of_layer[l] = c;
+        sizes[c].n_experts += layers[l].n_experts;
+    }
+    return n;
+}
+
+// Shares the budget among the classes in proportion to their experts' bytes; what rounding leaves goes, largest class
+// first, to whoever can still use a slot. No class gets more slots than it has experts.
+static void share_budget(struct gn_size_class *classes, uint32_t n_classes, uint64_t budget) {
+    uint64_t total = 0, left = budget;
+    for (uint32_t c = 0; c < n_classes; c++) {
+        struct gn_size_class *class = &classes[c];
+        class->expert_bytes = class->slot_bytes * class->n_experts;
+        total += class->expert_bytes;
+    }
+    for (uint32_t c = 0; c < n_classes; c++) {
+        struct gn_size_class *class = &classes[c];
+        double share = total ? (double)class->expert_bytes / (double)total : 0;
+        uint64_t slots = (uint64_t)((double)budget * share) / class->slot_bytes;
+        class->n_slots = slots < class->n_experts ? (uint32_t)slots : class->n_experts;
+        left -= class->n_slots * class->slot_bytes;
+    }
+    for (uint32_t c = 0; c < n_classes; c++) {
+        struct gn_size_class *class = &classes[c];
+        while (class->n_slots < class->n_experts && left >= class->slot_bytes) {
+            class->n_slots++;
+            left -= class->slot_bytes;
+        }
+    }
+}
+
+uint32_t gn_layout(const struct gn_cache_layer *layers, uint32_t n_layers, uint64_t budget,
+                   struct gn_size_class *classes, uint32_t *class_of_layer) {
+    uint32_t n_classes = make_classes(layers, n_layers, classes, class_of_layer);
+    share_budget(classes, n_classes, budget);
+    return n_classes;
+}

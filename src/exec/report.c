@@ -1,0 +1,99 @@
+#include "exec/report.h"
+
+#include "config/log.h"
+#include "exec/seed.h"
+#include "stats/stats.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static double percent(uint64_t part, uint64_t whole) {
+    return whole ? 100 * (double)part / (double)whole : 0;
+}
+
+static uint64_t counter(const _Atomic uint64_t *value) {
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+// What every such line begins with. Returns its length.
+static size_t put_common(const struct gn_stream *stream, char *line, size_t size) {
+    struct gn_cache_totals totals = gn_cache_totals(stream->cache);
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t l = 0; l < stream->map.n_layers; l++) {
+        uint32_t resident = gn_cache_layer_totals(stream->cache, l).resident;
+        least = resident < least ? resident : least;
+        most = resident > most ? resident : most;
+    }
+    uint64_t used = totals.hits + totals.misses;
+    return (size_t)snprintf(line, size,
+                            "%.0f%% resident (%.0f%% hot-pinned), %" PRIu64 "/%" PRIu64
+                            " expert accesses, distinct experts pinned=%u, per-layer budget=[%u, %u]",
+                            percent(totals.hits, used), percent(totals.hot_hits, used), totals.hits, used,
+                            gn_cache_pins(stream->cache).distinct, least, most);
+}
+
+// Where the time of our graphs went, of all models of the process.
+static size_t put_times(char *text, size_t size) {
+    uint64_t all = counter(&gn_stats.total_ns);
+    return (size_t)snprintf(text, size, ", stalled %.0f%%, computing %.0f%%, managing %.1f%%",
+                            percent(counter(&gn_stats.io_wait_ns), all), percent(counter(&gn_stats.compute_ns), all),
+                            percent(counter(&gn_stats.manage_ns), all));
+}
+
+static void say_pins(const struct gn_stream *stream) {
+    struct gn_pins_figures pins = gn_cache_pins(stream->cache);
+    if (pins.most == 0 && !stream->has_pins) {
+        return;
+    }
+    char line[900];
+    struct gn_cache_totals totals = gn_cache_totals(stream->cache);
+    int used = snprintf(line, sizeof line,
+                        "pins: obs=%" PRIu64 " | locked=%.1f MiB | moe_layers=%u | pinned=%u/%u | distinct "
+                        "(layer,expert) seen=%u | pinned count range=[%.1f, %.1f] | per-layer: {",
+                        pins.uses, (double)stream->locks.bytes / (1 << 20), stream->map.n_layers, totals.hot_resident,
+                        pins.most, pins.seen, (double)pins.least, (double)pins.greatest);
+    const char *joint = "";
+    for (uint32_t l = 0; l < stream->map.n_layers && (size_t)used < sizeof line - 32; l++) {
+        uint32_t hot = gn_cache_layer_totals(stream->cache, l).hot_resident;
+        if (hot > 0) {
+            used +=
+                snprintf(line + used, sizeof line - (size_t)used, "%sL%u=%u", joint, stream->map.layers[l]->block, hot);
+            joint = ", ";
+        }
+    }
+    snprintf(line + used, sizeof line - (size_t)used, "}");
+    gn_info("%s", line);
+}
+
+void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool prefill) {
+    if (stream->report_interval == 0 || prefill || layer->index + 1 < stream->map.n_layers ||
+        ++stream->report_tokens < stream->report_interval) {
+        return;
+    }
+    stream->report_tokens = 0;
+    char line[400];
+    size_t used = put_common(stream, line, sizeof line);
+    used += (size_t)snprintf(line + used, sizeof line - used, ", evictions=%" PRIu64,
+                             gn_cache_totals(stream->cache).evictions);
+    put_times(line + used, sizeof line - used);
+    gn_info("pin cache: %s", line);
+    say_pins(stream);
+}
+
+void gn_report_final(const struct gn_stream *stream) {
+    struct gn_cache_totals totals = gn_cache_totals(stream->cache);
+    if (totals.events == 0) {
+        return;
+    }
+    char line[700];
+    size_t used = put_common(stream, line, sizeof line);
+    used += (size_t)snprintf(line + used, sizeof line - used,
+                             ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64
+                             ", evict_hot=%" PRIu64 ", evict_reread=%" PRIu64 " (churn %.1f%%), seed: %s",
+                             totals.evictions, counter(&gn_stats.pilot_calls), counter(&gn_stats.pilot_slices),
+                             totals.hot_evictions, totals.rereads, percent(totals.rereads, totals.evictions),
+                             gn_seed_source(stream));
+    put_times(line + used, sizeof line - used);
+    gn_info("pin cache, in all: %s", line);
+    say_pins(stream);
+}

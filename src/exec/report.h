@@ -1,0 +1,20 @@
+// The lines that tell how a model's cache is doing: now and then, if asked for, and when the model is closed. All of
+// them go to standard error as log lines, and none is written for every token.
+//
+//   pin cache: 79% resident (52% hot-pinned), 1470657/1861566 expert accesses, distinct experts pinned=3372, …
+//       resident: of the experts used, how many were in memory; hot-pinned: in memory and pinned. Distinct: experts
+//       that were pinned at any time. Per-layer budget: the fewest and the most experts that a layer has in memory. In
+//       the last line also evict_hot, pinned experts evicted; evict_reread, misses soon after an eviction; churn, those
+//       as a share of all evictions.
+//   pins: obs=… | locked=… MiB | moe_layers=… | pinned=n/m | distinct (layer,expert) seen=… | …
+//       obs: uses counted; pinned: in memory, of those that are to be; count range: of the pinned ones' decayed counts.
+#pragma once
+
+#include "exec/stream.h"
+
+// After each event, under the stream's lock. Writes the lines when another knobs->value[GN_STATS_INTERVAL] tokens,
+// steps of decode, are over.
+void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool prefill);
+
+// When the model is closed. Nothing if nothing was computed.
+void gn_report_final(const struct gn_stream *stream);
