@@ -59,6 +59,7 @@ struct gn_compute *gn_compute_open(const struct gn_knobs *knobs) {
         free(compute);
         return NULL;
     }
+    compute->run.n_threads = 1;
     compute->run.traits = gn_find_cpu_traits(compute->cpu_registry);
     return compute;
 }
@@ -101,7 +102,7 @@ void gn_compute_set_threads(struct gn_compute *compute, int n_threads) {
         return;
     }
     free_own_pool(compute);
-    compute->n_threads = n_threads;
+    compute->n_threads = compute->run.n_threads = n_threads;
     ggml_backend_set_n_threads_t set;
     *(void **)&set = cpu_function(compute, "ggml_backend_set_n_threads");
     if (set) {

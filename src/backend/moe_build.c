@@ -166,7 +166,7 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
         i++;
     } while (job->n_products < GN_JOB_PRODUCTS && i < run->n_nodes && same_input(builder, node, &run->nodes[i]) &&
              job_can(builder, &run->nodes[i]));
-    gn_product_job_build(job, builder->context, builder->graph);
+    gn_product_job_build(job, run->n_threads, builder->context, builder->graph);
     return job->n_products;
 }
 

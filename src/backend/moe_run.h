@@ -52,6 +52,7 @@ struct gn_run_input {
 
 struct gn_moe_run {
     gn_cpu_traits_fn traits; // of the CPU backend; NULL: products are left to ggml_mul_mat_id
+    int n_threads;           // that will compute
     struct gn_stream *stream;
     const struct gn_layer *layer;
     const struct ggml_tensor *ids; // [n_used, n_tokens]

@@ -3,7 +3,11 @@
 #include <dlfcn.h>
 #include <sched.h>
 
-#define CHUNK 32 // weight rows that a thread takes at a time
+// Weight rows that a thread takes at a time: long stretches of memory stream faster (docs/performance.md), but every
+// thread should get several.
+#define LEAST_CHUNK 32
+#define MOST_CHUNK 512
+#define CHUNKS_PER_THREAD 8
 
 gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu) {
     // The library is loaded without its symbols being visible: find it by one of the functions that it gives out.
@@ -39,7 +43,7 @@ static void quantise_rows(struct ggml_tensor *node, int ith, int nth, void *cont
 
 // One chunk of one expert's weight rows, with all of its rows.
 static void multiply_chunk(const struct gn_product_job *job, uint32_t p, uint32_t expert, int64_t chunk) {
-    int64_t n_out = job->product[p].n_out, begin = chunk * CHUNK, end = begin + CHUNK;
+    int64_t n_out = job->product[p].n_out, begin = chunk * job->product[p].chunk, end = begin + job->product[p].chunk;
     end = end < n_out ? end : n_out;
     const uint8_t *inputs = job->quantise ? job->quantised : (const uint8_t *)job->rows;
     size_t input_stride = job->quantise ? job->quantised_stride : job->row_stride;
@@ -112,10 +116,19 @@ static void add_node(struct gn_product_job *job, struct ggml_context *context, s
     ggml_build_forward_expand(graph, node);
 }
 
-void gn_product_job_build(struct gn_product_job *job, struct ggml_context *context, struct ggml_cgraph *graph) {
+void gn_product_job_build(struct gn_product_job *job, int n_threads, struct ggml_context *context,
+                          struct ggml_cgraph *graph) {
+    int64_t rows = 0;
+    for (uint32_t p = 0; p < job->n_products; p++) {
+        rows += job->product[p].n_out * job->n_experts;
+    }
+    int64_t wish = rows / ((int64_t)n_threads * CHUNKS_PER_THREAD);
+    wish = wish < LEAST_CHUNK ? LEAST_CHUNK : wish > MOST_CHUNK ? MOST_CHUNK : wish;
     job->n_chunks = 0;
     for (uint32_t p = 0; p < job->n_products; p++) {
-        job->product[p].n_chunks = (uint32_t)((job->product[p].n_out + CHUNK - 1) / CHUNK);
+        int64_t n_out = job->product[p].n_out, n = (n_out + wish - 1) / wish;
+        job->product[p].n_chunks = (uint32_t)n;
+        job->product[p].chunk = (n_out + n - 1) / n; // all alike
         job->n_chunks += job->product[p].n_chunks;
     }
     atomic_store_explicit(&job->next_quantise, 0, memory_order_relaxed);

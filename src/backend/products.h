@@ -47,7 +47,8 @@ struct gn_product_job {
         int64_t n_out;                 // weight rows
         float *out;                    // [n_rows][n_out]
         ggml_vec_dot_t dot;
-        uint32_t n_chunks; // set by the build
+        uint32_t n_chunks; // set by the build, as the next
+        int64_t chunk;     // weight rows of each, the last may have fewer
     } product[GN_JOB_PRODUCTS];
     // NULL: all weights are in memory. Else they may be still arriving: the slices of the event's experts that
     // `arriving` names, in the order of the group.
@@ -60,5 +61,6 @@ struct gn_product_job {
     atomic_uint_fast32_t next_quantise, next_product; // shared out among the threads
 };
 
-// Adds the job to the graph: a node that quantises the rows, one that multiplies.
-void gn_product_job_build(struct gn_product_job *job, struct ggml_context *context, struct ggml_cgraph *graph);
+// Adds the job to the graph: a node that quantises the rows, one that multiplies. n_threads: that will run the graph.
+void gn_product_job_build(struct gn_product_job *job, int n_threads, struct ggml_context *context,
+                          struct ggml_cgraph *graph);

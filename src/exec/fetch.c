@@ -487,7 +487,7 @@ void gn_fetch_release(struct gn_stream *stream, const struct gn_ready *ready, ui
 static void plan_next_layer(struct gn_stream *stream) {
     const struct gn_fetch *fetch = stream->fetch;
     const struct gn_layer *layer = fetch->request.layer;
-    if (!fetch->request.prefill || layer->index + 1 == stream->map.n_layers ||
+    if (!stream->reads_ahead || !fetch->request.prefill || layer->index + 1 == stream->map.n_layers ||
         fetch->request.n * 100 < layer->n_experts * NEARLY_ALL_PERCENT) {
         return;
     }

@@ -242,6 +242,7 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return fail(stream, failed, "cannot open the reader that --io (GUANACO_IO) asks for");
     }
+    stream->reads_ahead = knobs->value[GN_PREFETCH] != GN_PREFETCH_OFF;
     failed = gn_fetch_open(stream);
     if (failed) {
         return fail(stream, failed, "cannot set up reading");

@@ -44,6 +44,7 @@ struct gn_stream {
     } * held; // [slots] what is in each, when experts stay in the page cache (--io mapped); else NULL
     struct gn_spares spares;
     struct gn_ahead ahead;
+    bool reads_ahead; // --prefetch
 
     uint64_t dense_bytes;     // of this model, held beside the experts
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
