@@ -109,7 +109,7 @@ static uint32_t guess(const struct gn_lookahead *lookahead, const struct gn_moe_
                       uint32_t next, uint32_t guesses[GN_GUESSES]) {
     const struct gn_router *from = &lookahead->routers[run->layer->index], *to = &lookahead->routers[next];
     const struct gn_run_input *input = layer_input(run);
-    uint32_t each = (uint32_t)MORE_GUESSES(run->n_used), best[MOST_TOKENS][GN_GUESSES];
+    uint32_t each = (uint32_t)MORE_GUESSES(run->n_used), best[MOST_TOKENS][GN_GUESSES] = {{0}};
     each = each < GN_GUESSES ? each : GN_GUESSES;
     each = each < (uint32_t)to->n_experts ? each : (uint32_t)to->n_experts;
     size_t floats = (size_t)(to->width + to->n_experts);
