@@ -37,7 +37,7 @@ struct gn_compute {
     uint32_t layer;                 // of the last event
     bool prefill;                   // the batch that runs is a prompt
     struct gn_lookahead *lookahead; // of the stream computed last; NULL before, or without prefetching
-    const struct gn_stream *looked_at;
+    uint64_t looked_at;             // that stream's serial number
 };
 
 static _Atomic(struct ggml_threadpool *) shared_pool;
@@ -168,7 +168,8 @@ static enum ggml_status compute_group(struct gn_compute *compute, const struct g
     uint64_t start = gn_now_ns(), waited = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed);
     enum ggml_status status = ggml_backend_graph_compute(compute->cpu, graph);
     waited = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed) - waited;
-    gn_count(compute_ns, gn_now_ns() - start - waited);
+    uint64_t elapsed = gn_now_ns() - start;
+    gn_count(compute_ns, elapsed > waited ? elapsed - waited : 0); // another model may have waited at the same time
     if (status == GGML_STATUS_SUCCESS) {
         gn_moe_run_scatter(run, ready, n);
     }
@@ -223,10 +224,10 @@ static void look_ahead(struct gn_compute *compute, struct gn_stream *stream) {
     if (compute->knobs->value[GN_PREFETCH] == GN_PREFETCH_OFF) {
         return;
     }
-    if (compute->looked_at != stream) {
+    if (compute->looked_at != stream->serial) {
         gn_lookahead_close(compute->lookahead);
         compute->lookahead = gn_lookahead_open(stream);
-        compute->looked_at = stream;
+        compute->looked_at = stream->serial;
     }
     if (compute->lookahead) {
         gn_lookahead_learn(compute->lookahead, &compute->run, gn_fetch_misses(stream));

@@ -9,7 +9,8 @@
 
 static bool in_memory(const struct ggml_tensor *weight) {
     const struct ggml_tensor *base = weight->view_src ? weight->view_src : weight;
-    return weight->op == GGML_OP_NONE && weight->data && base->buffer && ggml_backend_buffer_is_host(base->buffer);
+    return weight->op == GGML_OP_NONE && weight->data && base->buffer && ggml_backend_buffer_is_host(base->buffer) &&
+           ggml_backend_buffer_get_usage(base->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
 }
 
 // A vector of `n` floats that belongs to the model.

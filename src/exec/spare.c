@@ -5,7 +5,7 @@
 
 int gn_spares_open(struct gn_spares *spares, const struct gn_cache *cache, uint32_t n) {
     uint32_t n_classes = gn_cache_classes(cache), each = n / n_classes;
-    *spares = (struct gn_spares){.spare = calloc(n, sizeof *spares->spare), .n = n};
+    *spares = (struct gn_spares){.cache = cache, .spare = calloc(n, sizeof *spares->spare), .n = n};
     if (!spares->spare) {
         return -ENOMEM;
     }
@@ -48,14 +48,25 @@ uint32_t gn_spares_find_ahead(const struct gn_spares *spares, uint32_t entry) {
     return GN_NONE;
 }
 
+// Frees a spare whose reads have ended. Pages of a mapped file stay if the expert has come into a slot by now.
+static void set_free(const struct gn_spares *spares, struct gn_spare *spare) {
+    if (gn_cache_peek(spares->cache, spare->entry) == GN_NONE) {
+        gn_expert_drop(spare->load->layer, spare->load->expert);
+    }
+    spare->use = GN_SPARE_FREE;
+}
+
 uint32_t gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *layer) {
     uint32_t n = 0;
     for (uint32_t i = 0; spares->ahead > 0 && i < spares->n; i++) {
         struct gn_spare *spare = &spares->spare[i];
         if (spare->use == GN_SPARE_AHEAD && (!layer || spare->load->layer == layer)) {
-            spare->use = spare->load->in_flight ? GN_SPARE_DOOMED : GN_SPARE_FREE;
-            gn_expert_drop(spare->load->layer, spare->load->expert);
             spares->ahead--;
+            if (spare->load->in_flight) {
+                spare->use = GN_SPARE_DOOMED;
+            } else {
+                set_free(spares, spare);
+            }
             n++;
         }
     }
@@ -66,7 +77,7 @@ bool gn_spares_ended(struct gn_spares *spares, const struct gn_load *load) {
     for (uint32_t i = 0; i < spares->n; i++) {
         struct gn_spare *spare = &spares->spare[i];
         if (spare->load == load && spare->use == GN_SPARE_DOOMED) {
-            spare->use = GN_SPARE_FREE;
+            set_free(spares, spare);
             return true;
         }
     }

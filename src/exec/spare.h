@@ -24,6 +24,7 @@ struct gn_spare {
 };
 
 struct gn_spares {
+    const struct gn_cache *cache;
     struct gn_spare *spare; // [n]
     uint32_t n;
     uint64_t bytes; // of them all

@@ -17,8 +17,10 @@
 #define HUGE_PAGE ((uint64_t)2 << 20)
 
 struct gn_stream *gn_stream_open(void) {
+    static _Atomic uint64_t opened;
     struct gn_stream *stream = calloc(1, sizeof *stream);
     if (stream) {
+        stream->serial = atomic_fetch_add(&opened, 1) + 1;
         pthread_mutex_init(&stream->lock, NULL);
     }
     return stream;
@@ -170,7 +172,9 @@ static int stay_in_place(struct gn_stream *stream, const struct gn_knobs *knobs)
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert) {
     if (stream->held) {
         struct gn_held *held = &stream->held[slot];
-        if (held->layer) {
+        bool elsewhere = held->layer && gn_cache_peek(stream->cache, gn_cache_entry(stream->cache, held->layer->index,
+                                                                                    held->expert)) != GN_NONE;
+        if (held->layer && !elsewhere) {
             gn_expert_drop(held->layer, held->expert);
         }
         *held = (struct gn_held){layer, expert};

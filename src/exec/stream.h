@@ -25,6 +25,7 @@ struct gn_ahead {
 };
 
 struct gn_stream {
+    uint64_t serial; // no other stream of the process has, or had, the same
     pthread_mutex_t lock;
     struct gn_expert_map map;
 
