@@ -3,6 +3,7 @@
 #include "backend/router.h"
 #include "exec/ahead.h"
 #include "predict/guesses.h"
+#include "stats/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,17 @@
 #define MOST_TOKENS 4      // a batch of more uses too many experts to guess them one by one
 #define HARDLY_MISSES 0.05 // experts per event: fewer are not worth a guess
 
+// How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
+// when computing waits for the drive, it costs its whole time. In between the bar rises with the share of time stalled.
+#define LOW_BAR 0.35
+#define HIGH_BAR 0.5
+#define KEEPS_UP 0.1 // share of time stalled
+#define HELD_UP 0.25
+#define TOKENS 16.0 // over which that share is averaged
+
 struct gn_lookahead {
+    double stalled; // share of time that computing waited for reads lately
+    uint64_t last_ns, last_wait_ns;
     const struct gn_stream *stream;
     struct gn_guesses *guesses;
     struct gn_router *routers; // [n_layers]
@@ -137,8 +148,27 @@ static uint32_t guess(const struct gn_lookahead *lookahead, const struct gn_moe_
     return n;
 }
 
+// Once a token: how much of the time since the last one was spent waiting for reads.
+static void note_stall(struct gn_lookahead *lookahead) {
+    uint64_t now = gn_now_ns(), wait = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed);
+    if (lookahead->last_ns > 0 && now > lookahead->last_ns) {
+        double share = (double)(wait - lookahead->last_wait_ns) / (double)(now - lookahead->last_ns);
+        lookahead->stalled += (fmin(share, 1) - lookahead->stalled) / TOKENS;
+    }
+    lookahead->last_ns = now;
+    lookahead->last_wait_ns = wait;
+}
+
+static double bar(const struct gn_lookahead *lookahead) {
+    double held_up = (lookahead->stalled - KEEPS_UP) / (HELD_UP - KEEPS_UP);
+    return LOW_BAR + (HIGH_BAR - LOW_BAR) * fmin(fmax(held_up, 0), 1);
+}
+
 void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *run, struct gn_scratch *scratch) {
     uint32_t next = run->layer->index + 1;
+    if (run->layer->index == 0) {
+        note_stall(lookahead);
+    }
     if (next >= lookahead->stream->map.n_layers || run->n_tokens > MOST_TOKENS || !lookahead->routers[next].found ||
         !lookahead->routers[run->layer->index].found ||
         lookahead->routers[next].width != lookahead->routers[run->layer->index].width ||
@@ -147,6 +177,6 @@ void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *
     }
     uint32_t guesses[GN_GUESSES], n = guess(lookahead, run, scratch, next, guesses);
     gn_guesses_note(lookahead->guesses, next, guesses, n);
-    n = gn_guesses_worth(lookahead->guesses, next, guesses);
+    n = gn_guesses_worth(lookahead->guesses, next, bar(lookahead), guesses);
     gn_ahead_plan(run->stream, run->stream->map.layers[next], guesses, n);
 }

@@ -6,7 +6,6 @@
 
 #define MEMORY 32.0f       // cases over which a rank's record is averaged
 #define FIRST_RECORD 0.75f // taken for granted until there is experience
-#define WORTH 0.35f
 
 struct layer {
     uint32_t experts[GN_GUESSES], n; // noted
@@ -45,11 +44,12 @@ void gn_guesses_note(struct gn_guesses *guesses, uint32_t layer, const uint32_t 
     memcpy(noted->experts, experts, noted->n * sizeof *experts);
 }
 
-uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, uint32_t experts[GN_GUESSES]) {
+uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, double share,
+                          uint32_t experts[GN_GUESSES]) {
     const struct layer *noted = &guesses->layers[layer];
     uint32_t n = 0;
     for (uint32_t r = 0; r < noted->n; r++) {
-        if (noted->record[r] >= WORTH) {
+        if ((double)noted->record[r] >= share) {
             experts[n++] = noted->experts[r];
         }
     }

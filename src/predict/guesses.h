@@ -16,9 +16,9 @@ void gn_guesses_close(struct gn_guesses *guesses);     // NULL is allowed
 // Notes that `layer` is thought to use these experts next, best first; beyond GN_GUESSES they are dropped.
 void gn_guesses_note(struct gn_guesses *guesses, uint32_t layer, const uint32_t *experts, uint32_t n);
 
-// Writes the noted experts whose rank came true in a third of the last few dozen cases or more, best first. Returns how
-// many.
-uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, uint32_t experts[GN_GUESSES]);
+// Writes the noted experts whose rank came true in at least this share (0 … 1) of the last few dozen cases, best first.
+// Returns how many.
+uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, double share, uint32_t experts[GN_GUESSES]);
 
 // Compares what was noted with what the layer used (ascending), of which `missed` were not in slots, and forgets the
 // note.
