@@ -62,6 +62,7 @@ void gn_stream_close(struct gn_stream *stream) {
         atomic_fetch_sub(&gn_stats.staging_bytes, stream->spares.bytes);
     }
     stop(stream);
+    gn_locking_end(stream);
     gn_tracer_close(stream->tracer);
     gn_expert_map_free(&stream->map);
     pthread_mutex_destroy(&stream->lock);
