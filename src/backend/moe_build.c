@@ -109,11 +109,15 @@ static void build_row_wise(const struct builder *builder, const struct gn_run_no
     ggml_build_forward_expand(builder->graph, tensor);
 }
 
+// Whether the CPU backend has a routine for a row of the product's weights.
+static bool has_routine(const struct gn_moe_run *run, const struct gn_run_node *node) {
+    const struct ggml_type_traits_cpu *traits = run->traits ? run->traits(node->tensor->src[0]->type) : NULL;
+    return traits && traits->vec_dot;
+}
+
 // Whether a product can be made by a job of our own.
 static bool job_can(const struct builder *builder, const struct gn_run_node *node) {
-    const struct ggml_type_traits_cpu *traits =
-        builder->few_rows && builder->run->traits ? builder->run->traits(node->tensor->src[0]->type) : NULL;
-    return traits && traits->vec_dot;
+    return builder->few_rows && has_routine(builder->run, node);
 }
 
 // Whether two products can share a job: the same rows, quantised alike.
@@ -211,9 +215,8 @@ static bool build_nodes(const struct builder *builder) {
 }
 
 bool gn_moe_run_can_wait(const struct gn_moe_run *run) {
-    struct builder builder = {.run = (struct gn_moe_run *)(uintptr_t)run, .few_rows = true};
     for (uint32_t i = 0; i < run->n_nodes; i++) {
-        if (run->nodes[i].operand[0].kind == GN_OPERAND_WEIGHT && !job_can(&builder, &run->nodes[i])) {
+        if (run->nodes[i].operand[0].kind == GN_OPERAND_WEIGHT && !has_routine(run, &run->nodes[i])) {
             return false;
         }
     }

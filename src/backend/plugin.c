@@ -6,6 +6,7 @@
 #include "config/log.h"
 #include "config/memory.h"
 #include "guanaco.h"
+#include "preload/switch.h"
 #include "stats/stats.h"
 
 #include <pthread.h>
@@ -128,18 +129,6 @@ static struct ggml_backend_device device = {
         },
 };
 
-// The interposer understands the same words.
-static bool switched_off(void) {
-    static const char *const words[] = {"off", "0", "no", "false"};
-    const char *value = getenv("GUANACO_STREAMING");
-    for (size_t i = 0; value && i < sizeof words / sizeof *words; i++) {
-        if (strcasecmp(value, words[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static const char *registry_name(ggml_backend_reg_t registry) {
     (void)registry;
     return GN_NAME;
@@ -148,7 +137,7 @@ static const char *registry_name(ggml_backend_reg_t registry) {
 // Without a device nothing is offered to us.
 static size_t registry_devices(ggml_backend_reg_t registry) {
     (void)registry;
-    return switched_off() ? 0 : 1;
+    return gn_streaming_off() ? 0 : 1;
 }
 
 static ggml_backend_dev_t registry_device(ggml_backend_reg_t registry, size_t index) {
@@ -226,7 +215,7 @@ ggml_backend_reg_t ggml_backend_init(void) {
         bad_setting[0] = '\0';
         gn_log_set_level((enum gn_log_level)knobs.value[GN_LOG]);
     }
-    if (switched_off()) {
+    if (gn_streaming_off()) {
         gn_info("mode: nothing is streamed: GUANACO_STREAMING switches it off");
     }
     return &registry;

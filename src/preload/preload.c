@@ -7,6 +7,7 @@
 #undef _FILE_OFFSET_BITS // would rename the mmap defined here to mmap64; the same type on every 64-bit system
 
 #include "preload/gguf_scan.h"
+#include "preload/switch.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -85,17 +86,6 @@ static void forget(uintptr_t start, uintptr_t end) {
     }
 }
 
-static bool is_disabled(void) {
-    static const char *const words[] = {"off", "0", "no", "false"};
-    const char *value = getenv("GUANACO_STREAMING");
-    for (size_t i = 0; value && i < sizeof words / sizeof *words; i++) {
-        if (strcasecmp(value, words[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 // Reading a device may do something, so only regular files are looked into.
 static bool is_regular_file(int fd) {
     struct stat status;
@@ -107,7 +97,7 @@ static bool is_regular_file(int fd) {
 
 static bool maps_model(int protection, int flags, int fd) {
     return fd >= 0 && protection == PROT_READ && !(flags & MAP_ANONYMOUS) && is_regular_file(fd) &&
-           gn_gguf_has_experts(fd) && !is_disabled();
+           gn_gguf_has_experts(fd) && !gn_streaming_off();
 }
 
 static uintptr_t round_to_page(uintptr_t address) {
