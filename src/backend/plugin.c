@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static struct gn_knobs knobs;
 static char bad_setting[256]; // why the environment cannot be used; "" when it can
