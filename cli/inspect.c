@@ -48,7 +48,8 @@ static uint64_t slots_within(const struct model_file *model, uint64_t budget) {
     uint64_t slots = 0;
     if (layers) {
         for (uint32_t l = 0; l < model->n_layers; l++) {
-            layers[l] = (struct gn_cache_layer){model->layers[l].n_experts, model->layers[l].slot_bytes};
+            layers[l] = (struct gn_cache_layer){.n_experts = model->layers[l].n_experts,
+                                                .slot_bytes = model->layers[l].slot_bytes};
         }
         struct gn_cache_options options = {
             .layers = layers, .n_layers = model->n_layers, .budget = budget, .policy = gn_policies[0]};

@@ -31,6 +31,7 @@
 struct gn_cache_layer {
     uint32_t n_experts;
     uint64_t slot_bytes; // memory one expert of this layer needs in a slot
+    uint32_t kind;       // layers of different kinds share no slots
 };
 
 struct gn_cache_options {
@@ -70,7 +71,7 @@ const char *gn_cache_error(const struct gn_cache *cache);
 // The slot of an expert, GN_NONE when it has none; changes and counts nothing.
 uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry);
 
-// Size classes, 0 … n_classes-1, the largest first: every slot, and every layer, belongs to one.
+// Size classes, 0 … n_classes-1, the largest of each kind first: every slot, and every layer, belongs to one.
 uint32_t gn_cache_classes(const struct gn_cache *cache);
 uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer);
 uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class);

@@ -5,28 +5,33 @@
 // Layers whose slots differ by less share a class: the most that rounding up to the class's size may waste.
 #define CLASS_WASTE_PERCENT 3
 
+// Kinds apart, the largest of each first.
 static int by_size(const void *a, const void *b) {
-    uint64_t x = ((const struct gn_size_class *)a)->slot_bytes, y = ((const struct gn_size_class *)b)->slot_bytes;
-    return (x < y) - (x > y); // largest first
+    const struct gn_size_class *x = a, *y = b;
+    if (x->kind != y->kind) {
+        return (x->kind > y->kind) - (x->kind < y->kind);
+    }
+    return (x->slot_bytes < y->slot_bytes) - (x->slot_bytes > y->slot_bytes);
 }
 
 // Groups the layers' slot sizes, largest first, into classes within the allowed waste.
 static uint32_t make_classes(const struct gn_cache_layer *layers, uint32_t n_layers, struct gn_size_class *sizes,
                              uint32_t *class_of_layer) {
     for (uint32_t l = 0; l < n_layers; l++) {
-        sizes[l] = (struct gn_size_class){.slot_bytes = layers[l].slot_bytes};
+        sizes[l] = (struct gn_size_class){.slot_bytes = layers[l].slot_bytes, .kind = layers[l].kind};
     }
     qsort(sizes, n_layers, sizeof *sizes, by_size);
     uint32_t n = 0;
     for (uint32_t i = 0; i < n_layers; i++) {
         uint64_t size = sizes[i].slot_bytes;
-        if (n == 0 || size * 100 < sizes[n - 1].slot_bytes * (100 - CLASS_WASTE_PERCENT)) {
-            sizes[n++].slot_bytes = size;
+        if (n == 0 || sizes[i].kind != sizes[n - 1].kind ||
+            size * 100 < sizes[n - 1].slot_bytes * (100 - CLASS_WASTE_PERCENT)) {
+            sizes[n++] = sizes[i];
         }
     }
     for (uint32_t l = 0; l < n_layers; l++) {
         uint32_t c = n - 1;
-        while (sizes[c].slot_bytes < layers[l].slot_bytes) {
+        while (sizes[c].kind != layers[l].kind || sizes[c].slot_bytes < layers[l].slot_bytes) {
             c--;
         }
         class_of_layer[l] = c;

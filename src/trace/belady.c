@@ -85,8 +85,8 @@ static int ask_cache(struct belady *belady, uint64_t budget, uint64_t *slots) {
     struct gn_cache *cache = NULL;
     int failed = layers && sizes ? 0 : -ENOMEM;
     for (uint32_t l = 0; !failed && l < n; l++) {
-        layers[l] = (struct gn_cache_layer){belady->events->layers[l].n_experts,
-                                            gn_trace_slot_bytes(&belady->events->layers[l])};
+        layers[l] = (struct gn_cache_layer){.n_experts = belady->events->layers[l].n_experts,
+                                            .slot_bytes = gn_trace_slot_bytes(&belady->events->layers[l])};
     }
     if (!failed) {
         struct gn_cache_options options = {.layers = layers, .n_layers = n, .budget = budget, .policy = &gn_policy_lru};

@@ -163,7 +163,8 @@ static int open_cache(const struct gn_replay_events *events, const struct gn_cac
         return -ENOMEM;
     }
     for (uint32_t l = 0; l < events->n_layers; l++) {
-        layers[l] = (struct gn_cache_layer){events->layers[l].n_experts, gn_trace_slot_bytes(&events->layers[l])};
+        layers[l] = (struct gn_cache_layer){.n_experts = events->layers[l].n_experts,
+                                            .slot_bytes = gn_trace_slot_bytes(&events->layers[l])};
     }
     struct gn_cache_options complete = *options;
     complete.layers = layers;

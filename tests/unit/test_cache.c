@@ -197,7 +197,7 @@ static void impossible_shapes_are_refused(void **state) {
 // Two slots, two layers of four experts. Entries 0 and 1 find them free; 2 must miss twice within two tokens.
 static void the_second_miss_is_let_in(void **state) {
     (void)state;
-    struct gn_cache_layer layers[] = {{4, 100}, {4, 100}};
+    struct gn_cache_layer layers[] = {{.n_experts = 4, .slot_bytes = 100}, {.n_experts = 4, .slot_bytes = 100}};
     struct gn_cache_options options = {
         .layers = layers, .n_layers = 2, .budget = 200, .policy = &gn_policy_lru, .admission.window = 2};
     struct gn_cache *cache = NULL;

@@ -261,7 +261,9 @@ static void slots_tell_whether_they_hold_a_hot_expert(void **state) {
 static void the_counts_add_up(void **state) {
     (void)state;
     for (int p = 0; gn_policies[p]; p++) {
-        struct gn_cache_layer layers[] = {{32, BLOCK}, {32, BLOCK}, {32, 3 * BLOCK}};
+        struct gn_cache_layer layers[] = {{.n_experts = 32, .slot_bytes = BLOCK},
+                                          {.n_experts = 32, .slot_bytes = BLOCK},
+                                          {.n_experts = 32, .slot_bytes = 3 * BLOCK}};
         struct gn_cache_options options = {.layers = layers,
                                            .n_layers = 3,
                                            .budget = 40 * BLOCK,

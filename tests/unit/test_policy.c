@@ -164,7 +164,7 @@ static void compare(const struct guanaco_policy *policy, goes_first first, uint3
     struct gn_cache_layer layers[LAYERS];
     make_trace(&trace, trace_layers);
     for (uint32_t l = 0; l < LAYERS; l++) {
-        layers[l] = (struct gn_cache_layer){EXPERTS, 4096};
+        layers[l] = (struct gn_cache_layer){.n_experts = EXPERTS, .slot_bytes = 4096};
     }
     struct gn_cache_options options = {
         .layers = layers, .n_layers = LAYERS, .budget = capacity * 4096ull, .policy = policy};

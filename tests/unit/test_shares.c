@@ -85,7 +85,9 @@ static void the_cache_keeps_to_the_shares(void **state) {
     (void)state;
     for (int p = 0; gn_policies[p]; p++) {
         for (int kind = GN_SHARES_EQUAL; kind < GN_SHARES_KINDS; kind++) {
-            struct gn_cache_layer layers[] = {{16, BLOCK}, {16, BLOCK}, {16, BLOCK}};
+            struct gn_cache_layer layers[] = {{.n_experts = 16, .slot_bytes = BLOCK},
+                                              {.n_experts = 16, .slot_bytes = BLOCK},
+                                              {.n_experts = 16, .slot_bytes = BLOCK}};
             struct gn_cache_options options = {.layers = layers,
                                                .n_layers = 3,
                                                .budget = 24 * BLOCK,
@@ -127,7 +129,7 @@ static void the_cache_keeps_to_the_shares(void **state) {
 // A reserved slot counts: a prefill may not overrun a share, nor may what is read ahead.
 static void what_is_reserved_counts(void **state) {
     (void)state;
-    struct gn_cache_layer layers[] = {{4, BLOCK}, {4, BLOCK}};
+    struct gn_cache_layer layers[] = {{.n_experts = 4, .slot_bytes = BLOCK}, {.n_experts = 4, .slot_bytes = BLOCK}};
     struct gn_cache_options options = {
         .layers = layers, .n_layers = 2, .budget = 4 * BLOCK, .policy = &gn_policy_lru, .shares = GN_SHARES_EQUAL};
     struct gn_cache *cache = NULL;
