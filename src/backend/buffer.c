@@ -7,8 +7,6 @@
 #include "backend/backend.h"
 #include "backend/geometry.h"
 #include "config/log.h"
-#include "config/memory.h"
-#include "exec/budget.h"
 #include "model/dense.h"
 #include "model/mapping.h"
 #include "model/spool.h"
@@ -392,14 +390,6 @@ static bool interposed(void) {
     return active && active();
 }
 
-// What may go to a copy of the dense weights: all but what the program and the least staging need.
-static uint64_t room_for_dense(const struct buffer *buffer, const struct gn_knobs *knobs) {
-    uint64_t ram = knobs->given[GN_RAM] ? (uint64_t)knobs->value[GN_RAM] : gn_memory_available() / 4 * 3;
-    uint64_t taken = knobs->given[GN_RESERVE] ? (uint64_t)knobs->value[GN_RESERVE] : gn_memory_anonymous();
-    taken += GN_LEAST_STAGING * gn_expert_map_largest_slot(&buffer->stream->map);
-    return ram > taken ? ram - taken : 0;
-}
-
 // Shards without experts never come by here: what they hold stays in the page cache. How many there are, by the name
 // "-00001-of-00004.gguf" of one that did.
 static unsigned shards_without_experts(const struct buffer *buffer) {
@@ -419,7 +409,7 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     struct gn_dense_result result;
     bool lock = knobs->value[GN_LOCK] >= GN_LOCK_DENSE || knobs->value[GN_DENSE] == GN_DENSE_LOCK;
     int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
-                                  (enum gn_dense_mode)knobs->value[GN_DENSE], room_for_dense(buffer, knobs),
+                                  (enum gn_dense_mode)knobs->value[GN_DENSE], gn_stream_dense_room(buffer->stream, knobs),
                                   !interposed(), lock ? &buffer->stream->locks : NULL, &result);
     if (failed) {
         gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));

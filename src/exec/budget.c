@@ -23,8 +23,7 @@ static uint64_t promised_bytes(void) {
     return atomic_load(&gn_stats.slot_bytes) + atomic_load(&gn_stats.staging_bytes);
 }
 
-// Bytes that --ram, or what the machine can spare, leaves to experts. May be negative.
-static int64_t left_of_ram(const struct gn_knobs *knobs, const struct gn_taken *taken) {
+int64_t gn_budget_room(const struct gn_knobs *knobs, const struct gn_taken *taken) {
     int64_t coming = taken->dense_copied ? 0 : (int64_t)taken->dense, promised = (int64_t)promised_bytes();
     if (!knobs->given[GN_RAM]) {
         return (int64_t)(gn_memory_available() / 4 * 3) - (int64_t)UNKNOWN_RESERVE - coming - promised;
@@ -65,7 +64,7 @@ int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs,
         return 0;
     }
     bool explicit_cache = knobs->given[GN_EXPERT_CACHE] && wish > 0;
-    int64_t bytes = explicit_cache ? wish : left_of_ram(knobs, taken);
+    int64_t bytes = explicit_cache ? wish : gn_budget_room(knobs, taken);
     if (bytes < (int64_t)least) {
         snprintf(why, why_size, "%s leaves %s for experts, but this model needs at least %s (%d experts of %s)",
                  explicit_cache         ? "--expert-cache (GUANACO_EXPERT_CACHE)"

@@ -25,6 +25,10 @@ struct gn_taken {
     bool dense_copied; // they are part of the anonymous memory by now
 };
 
+// Bytes that --ram, or what the machine can spare, still leaves for experts or for a copy of dense weights: what the
+// program needs, other models' slots and `taken` are subtracted. May be negative.
+int64_t gn_budget_room(const struct gn_knobs *knobs, const struct gn_taken *taken);
+
 // Returns 0 with the budget, or -ENOSPC with one plain line in why: what is needed, what there is, what to do.
 int gn_budget_for(const struct gn_expert_map *map, const struct gn_knobs *knobs, const struct gn_taken *taken,
                   struct gn_budget *budget, char *why, size_t why_size);

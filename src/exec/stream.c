@@ -192,17 +192,25 @@ static int open_reader(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return gn_reader_open(&options, &stream->reader);
 }
 
+static struct gn_taken taken_by(const struct gn_stream *stream) {
+    return (struct gn_taken){.dense = stream->dense_bytes, .dense_copied = stream->dense == GN_DENSE_COPY};
+}
+
 static int find_budget(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_budget *budget) {
-    struct gn_taken taken = {
-        .dense = stream->dense_bytes,
-        .dense_copied = stream->dense == GN_DENSE_COPY,
-    };
+    struct gn_taken taken = taken_by(stream);
     return gn_budget_for(&stream->map, knobs, &taken, budget, stream->error, sizeof stream->error);
 }
 
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_budget budget;
     return find_budget(stream, knobs, &budget);
+}
+
+uint64_t gn_stream_dense_room(const struct gn_stream *stream, const struct gn_knobs *knobs) {
+    struct gn_taken taken = taken_by(stream);
+    int64_t room = gn_budget_room(knobs, &taken);
+    int64_t least = (int64_t)(GN_LEAST_STAGING * gn_expert_map_largest_slot(&stream->map));
+    return room > least ? (uint64_t)(room - least) : 0;
 }
 
 // Says when the budget has no room for all that --guanaco-max-experts asks for.

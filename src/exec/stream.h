@@ -77,6 +77,9 @@ int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, cons
 // Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that.
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
 
+// Bytes that a copy of dense weights may take: the smallest legal budget still fits beside it.
+uint64_t gn_stream_dense_room(const struct gn_stream *stream, const struct gn_knobs *knobs);
+
 // Notes that a slot takes an expert in. Where experts stay in the page cache, that is when the one before it leaves.
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
 

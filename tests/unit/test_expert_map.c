@@ -8,6 +8,7 @@
 
 #include "exec/budget.h"
 #include "model/expert_map.h"
+#include "stats/stats.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -113,8 +114,7 @@ static void what_is_not_in_the_file_is_refused(void **state) {
     assert_int_equal(add("blk.0.ffn_up_exps.weight", 8, FILE_BYTES - 8000, 1000, &layer), 0);
 }
 
-static int budget_for(int64_t ram, int64_t reserve, int64_t cache, uint64_t dense, struct gn_budget *budget,
-                      char *why) {
+static struct gn_knobs knobs_of(int64_t ram, int64_t reserve, int64_t cache) {
     struct gn_knobs knobs;
     gn_knobs_default(&knobs);
     int64_t values[] = {ram, reserve, cache};
@@ -123,6 +123,12 @@ static int budget_for(int64_t ram, int64_t reserve, int64_t cache, uint64_t dens
         knobs.value[which[i]] = values[i];
         knobs.given[which[i]] = values[i] != 0;
     }
+    return knobs;
+}
+
+static int budget_for(int64_t ram, int64_t reserve, int64_t cache, uint64_t dense, struct gn_budget *budget,
+                      char *why) {
+    struct gn_knobs knobs = knobs_of(ram, reserve, cache);
     struct gn_taken taken = {.dense = dense};
     return gn_budget_for(&map, &knobs, &taken, budget, why, 256);
 }
@@ -157,14 +163,33 @@ static void a_budget_becomes_slots_and_staging(void **state) {
     assert_int_equal(budget.n_staging, GN_LEAST_STAGING);
 }
 
+static void what_others_hold_is_no_room(void **state) {
+    (void)state;
+    const int64_t mib = 1 << 20;
+    struct gn_taken none = {0}, copied = {.dense = 5 * (uint64_t)mib, .dense_copied = true}, mapped = copied;
+    mapped.dense_copied = false;
+    struct gn_knobs told = knobs_of(100 * mib, 40 * mib, 0), untold = knobs_of(4096 * mib, 0, 0);
+    assert_int_equal(gn_budget_room(&told, &none), 60 * mib);
+    assert_int_equal(gn_budget_room(&told, &mapped), 55 * mib);
+    // A program that does not say what it will need gets a reserve. What is copied is in its own memory already.
+    int64_t room = gn_budget_room(&untold, &copied);
+    assert_true(room <= (4096 - 128) * mib);
+    assert_true(gn_budget_room(&untold, &mapped) <= room - 4 * mib);
+    atomic_fetch_add(&gn_stats.slot_bytes, 50 * (uint64_t)mib);
+    atomic_fetch_add(&gn_stats.staging_bytes, 20 * (uint64_t)mib);
+    assert_int_equal(gn_budget_room(&told, &none), -10 * mib);
+    assert_true(gn_budget_room(&untold, &copied) <= (4096 - 128 - 70) * mib);
+    atomic_fetch_sub(&gn_stats.slot_bytes, 50 * (uint64_t)mib);
+    atomic_fetch_sub(&gn_stats.staging_bytes, 20 * (uint64_t)mib);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(tensors_of_a_block_make_one_layer),
-        TEST(slots_hold_every_expert_at_any_alignment),
-        TEST(what_is_not_in_the_file_is_refused),
-        TEST(a_budget_becomes_slots_and_staging),
+        TEST(tensors_of_a_block_make_one_layer),  TEST(slots_hold_every_expert_at_any_alignment),
+        TEST(what_is_not_in_the_file_is_refused), TEST(a_budget_becomes_slots_and_staging),
+        TEST(what_others_hold_is_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
