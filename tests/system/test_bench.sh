@@ -7,35 +7,13 @@ set -u
 guanaco=$1 synth=$2
 mkdir -p "$3" || exit 1
 tmp=$(mktemp -d "$3/bench-XXXXXX") || exit 1
+. "$(dirname "$0")/../support/program.sh"
 bench_pid=
-cleanup() {
-    [ -z "$bench_pid" ] || kill -9 "$bench_pid" 2>/dev/null
-    rm -rf "$tmp"
-}
-trap cleanup EXIT
-trap 'exit 1' INT TERM
-failures=0
+clean_up() { [ -z "$bench_pid" ] || kill -9 "$bench_pid" 2>/dev/null; }
 model=$tmp/model.gguf
 layers=4 used=4 tokens=8
 
-failed() {
-    echo "FAILED: $1"
-    sed 's/^/    /' "$tmp/err" | tail -n 5
-    failures=$((failures + 1))
-}
-
-bench() { "$guanaco" bench "$model" -t 1 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; }
-
-# refused NAME CODE TEXT OPTION...: one error line, nothing on standard output
-refused() {
-    name=$1 code=$2 text=$3
-    shift 3
-    bench "$@"
-    got=$?
-    [ $got = "$code" ] || failed "$name: exit code $got, not $code"
-    grep 'guanaco: error: ' "$tmp/err" | grep -qe "$text" || failed "$name: no error line with '$text'"
-    [ ! -s "$tmp/out" ] || failed "$name: writes to standard output"
-}
+bench() { "$guanaco" bench "$model" -t 1 "$@"; }
 
 # A process that has ended may wait for ever to be looked after, where nobody does.
 alive() {
@@ -60,20 +38,20 @@ surroundings() {
 surroundings >"$tmp/before"
 
 # ---- what is refused
-refused "a budget that is none" 2 "expert-cache" --expert-cache 25%,lots
-refused "too long for the model" 1 "was trained for" --prompt 5000
-refused "a file that cannot be written" 1 "cannot write $tmp/none/x.json" --json "$tmp/none/x.json"
-refused "no such text" 1 "cannot read a text from $tmp/none" -f "$tmp/none"
+refuses "a budget that is none" 2 "expert-cache" bench --expert-cache 25%,lots
+refuses "too long for the model" 1 "was trained for" bench --prompt 5000
+refuses "a file that cannot be written" 1 "cannot write $tmp/none/x.json" bench --json "$tmp/none/x.json"
+refuses "no such text" 1 "cannot read a text from $tmp/none" bench -f "$tmp/none"
 : >"$tmp/empty"
-refused "an empty text" 1 "it is empty" -f "$tmp/empty"
-refused "a budget that is too small" 1 "no budget can be run.*1.00 MiB.*this needs at least" --ram 1MiB --no-stock -r 1 -n 1 --prompt 2
-"$guanaco" bench --help >"$tmp/out" 2>"$tmp/err" || failed "--help"
-grep -q -- "--warm-up" "$tmp/out" || failed "--help does not tell of --warm-up"
+refuses "an empty text" 1 "it is empty" bench -f "$tmp/empty"
+refuses "a budget that is too small" 1 "no budget can be run.*1.00 MiB.*this needs at least" bench --ram 1MiB --no-stock -r 1 -n 1 --prompt 2
+works "--help" "$guanaco" bench --help
+says "--help" out "--warm-up"
 
 # ---- the whole run
-bench -r 2 -n $tokens --warm-up 3 --prompt 40 -ub 20 --expert-cache 25%,100% --limit 64MiB --json "$tmp/b.json" \
-    --csv "$tmp/b.csv" --svg "$tmp/b.svg" || failed "a run: exit code $?"
-grep -q "^same logits" "$tmp/out" || failed "a run: does not say that the logits are the same"
+works "a run" bench -r 2 -n $tokens --warm-up 3 --prompt 40 -ub 20 --expert-cache 25%,100% --limit 64MiB \
+    --json "$tmp/b.json" --csv "$tmp/b.csv" --svg "$tmp/b.svg"
+says "a run" out "^same logits"
 [ "$(grep -c 'streamed 25 %$' "$tmp/err")" = 2 ] || failed "a run: no progress for each round"
 python3 - "$tmp" $layers $used $tokens <<'CHECK' >"$tmp/err" 2>&1 || failed "a run: its files"
 import csv, json, statistics, sys, xml.etree.ElementTree
@@ -126,21 +104,20 @@ cmp -s "$tmp/before" "$tmp/after" || failed "a run: leaves a group or another re
 
 # ---- a text that is too short is repeated; budgets of the whole process; settings of streaming
 echo "one two three" >"$tmp/text"
-bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --policy lru --io threads -f "$tmp/text"
-code=$?
+attempt bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --policy lru --io threads -f "$tmp/text"
 if [ $code = 0 ]; then
-    grep -q "repeated" "$tmp/out" || failed "a short text: does not say that it is repeated"
+    says "a short text" out "repeated"
 else
-    grep -q "cannot spell this text" "$tmp/err" || failed "a short text: exit code $code"
+    says "a short text" err "cannot spell this text"
 fi
-bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --policy lru --io threads || failed "--ram: exit code $?"
-grep -q "threads, page cache" "$tmp/out" || failed "--io threads: the drive is read in another way"
-grep -q "the roof is the drive's alone" "$tmp/out" || failed "--no-stock: does not say what the roof lacks"
+works "--ram" bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --policy lru --io threads
+says "--io threads" out "threads, page cache"
+says "--no-stock" out "the roof is the drive's alone"
 
 # ---- a read that fails is a failure of that budget, told once, and of the whole
-GUANACO_FAULT_AT=40 GUANACO_FAULT_RESULT=-5 bench -r 2 -n 2 --warm-up 0 --prompt 30 --no-stock --expert-cache 25%
-[ $? = 1 ] || failed "a failed read: not exit code 1"
-grep -q "guanaco: error: streamed 25 %" "$tmp/err" || failed "a failed read: not told"
+ends "a failed read" 1 env GUANACO_FAULT_AT=40 GUANACO_FAULT_RESULT=-5 "$guanaco" bench "$model" -t 1 -r 2 -n 2 \
+    --warm-up 0 --prompt 30 --no-stock --expert-cache 25%
+says "a failed read" err "guanaco: error: streamed 25 %"
 
 # ---- stopped in the midst of it: by Ctrl-C, and by what cannot be caught
 for signal in INT KILL; do
@@ -176,5 +153,4 @@ for signal in INT KILL; do
     done
 done
 
-[ $failures = 0 ] && echo "all is well"
-exit $((failures > 0))
+finish

@@ -4,48 +4,12 @@
 set -u
 guanaco=$1 synth=$2 make_dense=$3 demo=$4 tiny=$5
 tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' INT TERM
-failures=0
-
-failed() {
-    echo "FAILED: $1"
-    sed 's/^/    /' "$tmp/err" | head -n 5
-    failures=$((failures + 1))
-}
-
-# expect NAME CODE TEXT COMMAND...: the exit code, and one error line with the text. Standard output stays empty.
-expect() {
-    name=$1 code=$2 text=$3
-    shift 3
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-    got=$?
-    if [ $got != "$code" ]; then
-        failed "$name: exit code $got, not $code"
-    elif [ "$(grep -c 'guanaco: error: ' "$tmp/err")" != 1 ] || ! grep 'guanaco: error: ' "$tmp/err" | grep -qe "$text"; then
-        failed "$name: not one error line with '$text'"
-    elif [ "$(grep -vc '^guanaco: ' "$tmp/err")" != 0 ]; then
-        failed "$name: lines that are not ours"
-    elif [ -s "$tmp/out" ]; then
-        failed "$name: writes to standard output"
-    fi
-}
-
-# works NAME COMMAND...
-works() {
-    name=$1
-    shift
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || failed "$name: exit code $?"
-}
-
-says() { # NAME FILE TEXT
-    grep -qe "$3" "$tmp/$2" || failed "$1: '$3' is not in what it says"
-}
+. "$(dirname "$0")/../support/program.sh"
 
 run() { "$guanaco" run --seed 1 -t 1 "$@"; }
 both() { # NAME TEXT FILE: run and inspect refuse the file with the same line
-    expect "run, $1" 1 "$2" run -m "$3" -p x
-    expect "inspect, $1" 1 "$2" "$guanaco" inspect "$3"
+    refuses "run, $1" 1 "$2" run -m "$3" -p x
+    refuses "inspect, $1" 1 "$2" "$guanaco" inspect "$3"
 }
 
 # ---- files
@@ -92,12 +56,12 @@ cp "$tmp/s-00001-of-00003.gguf" "$tmp/lone.gguf"
 both "a shard renamed" "rename it" "$tmp/lone.gguf"
 
 # ---- budgets
-expect "--ram too small" 1 "needs at least .*dense weights .*KV cache .*compute buffers .*the program .*experts .*--ram" \
+refuses "--ram too small" 1 "needs at least .*dense weights .*KV cache .*compute buffers .*the program .*experts .*--ram" \
     run --ram 2MiB -p x
-expect "--expert-cache too small" 1 "needs at least .*raise it" run --expert-cache 64KiB -p x
-expect "--expert-cache beyond --ram" 1 "needs at least" run --ram 60MiB --expert-cache 1GiB -p x
+refuses "--expert-cache too small" 1 "needs at least .*raise it" run --expert-cache 64KiB -p x
+refuses "--expert-cache beyond --ram" 1 "needs at least" run --ram 60MiB --expert-cache 1GiB -p x
 works "the least cache" run --expert-cache min -n 4 -p "Elizabeth had"
-grep -q "warning: slots hold 0 B, but one token uses" "$tmp/err" || failed "the least cache: it is not said that it hits nothing"
+says "the least cache" err "warning: slots hold 0 B, but one token uses"
 works "a share" run --expert-cache 25% -n 4 -p "Elizabeth had"
 
 # ---- --ram holds
@@ -119,12 +83,12 @@ cmp -s "$tmp/out" "$tmp/greedy" || failed "-p - and -p differ"
 works "-n 0" run -n 0 -p "Elizabeth"
 works "a full context" run -c 256 -p "Elizabeth had hardly time to" --temp 0
 says "a full context" err "warning: the context of 256 tokens is full"
-expect "a prompt longer than the context" 1 "of the context's 256 are 256 left; raise -c" \
+refuses "a prompt longer than the context" 1 "of the context's 256 are 256 left; raise -c" \
     run -c 256 -p "$(head -c 3000 "$0" | tr -c 'a-z \n' ' ')"
-expect "an empty prompt file" 1 "holds no prompt" run -f /dev/null
-expect "no prompt file" 1 "cannot read the prompt from $tmp/none: No such file" run -f "$tmp/none"
-expect "no chat template" 1 "no chat template" run --chat -p x
-GUANACO_FAULT_AT=30 expect "a read that fails" 1 "cannot read expert .*Input/output error" \
+refuses "an empty prompt file" 1 "holds no prompt" run -f /dev/null
+refuses "no prompt file" 1 "cannot read the prompt from $tmp/none: No such file" run -f "$tmp/none"
+refuses "no chat template" 1 "no chat template" run --chat -p x
+GUANACO_FAULT_AT=30 refuses "a read that fails" 1 "cannot read expert .*Input/output error" \
     run --expert-cache min --io threads -n 20 -p "Elizabeth had"
 
 # ---- Ctrl-C: the text so far, the closing line, 130
@@ -153,29 +117,29 @@ grep -q "mode:" "$tmp/err" && failed "a dense model: the plugin is loaded"
 works "inspect a dense model" "$guanaco" inspect "$tmp/dense.gguf" --context 64
 says "inspect a dense model" out "nothing would be streamed"
 works "--chat" run -m "$tmp/dense.gguf" --chat -n 4 -p "Hello"
-expect "a dense model beyond --ram" 1 "dense model needs" run -m "$tmp/dense.gguf" --ram 2MiB -p x
+refuses "a dense model beyond --ram" 1 "dense model needs" run -m "$tmp/dense.gguf" --ram 2MiB -p x
 
 # ---- options
 for option in -n -c --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --seed -t -b -ub -ngl --ram \
     --expert-cache --io --io-depth --direct --dense --policy --staging --prefill-tokens --log; do
     for nonsense in nonsense 1x -9 "" 99999999999999999999999 1e3 0x10; do
-        expect "$option '$nonsense'" 2 "^guanaco: error: $option" run "$option" "$nonsense" -p x
+        refuses "$option '$nonsense'" 2 "^guanaco: error: $option" run "$option" "$nonsense" -p x
     done
-    expect "$option without a value" 2 "value" run -p x "$option"
+    refuses "$option without a value" 2 "value" run -p x "$option"
 done
 for option in -m -p -f; do
-    expect "$option without a value" 2 "a value is missing" run "$option"
-    expect "$option ''" 2 "is empty" run "$option" ""
+    refuses "$option without a value" 2 "a value is missing" run "$option"
+    refuses "$option ''" 2 "is empty" run "$option" ""
 done
-expect "an unknown option" 2 "no option '--fast'" run --fast -p x
-expect "a stray word" 2 "stands alone" run model.gguf
-expect "a value for a switch" 2 "takes no value" run --chat=on
-expect "two prompts" 2 "both give a prompt" run -p x -f y
-expect "an unknown command" 2 "no command 'walk'" "$guanaco" walk
-expect "inspect, an unknown option" 2 "no option" "$guanaco" inspect --fast
-expect "inspect, two models" 2 "one model" "$guanaco" inspect a.gguf b.gguf
+refuses "an unknown option" 2 "no option '--fast'" run --fast -p x
+refuses "a stray word" 2 "stands alone" run model.gguf
+refuses "a value for a switch" 2 "takes no value" run --chat=on
+refuses "two prompts" 2 "both give a prompt" run -p x -f y
+refuses "an unknown command" 2 "no command 'walk'" "$guanaco" walk
+refuses "inspect, an unknown option" 2 "no option" "$guanaco" inspect --fast
+refuses "inspect, two models" 2 "one model" "$guanaco" inspect a.gguf b.gguf
 for nonsense in x 0 -1 "" 99999999999; do
-    expect "inspect --context '$nonsense'" 2 "context" "$guanaco" inspect --context "$nonsense"
+    refuses "inspect --context '$nonsense'" 2 "context" "$guanaco" inspect --context "$nonsense"
 done
 
 # ---- less than a token's experts in slots
@@ -187,7 +151,7 @@ works "few slots and lfu" run --expert-cache 5% --policy lfu -n 4 -p x
 says "few slots and lfu" err "--policy expected-wait (the default) finds most"
 
 # ---- traces
-expect "a trace that cannot be made" 1 "cannot write $tmp/none/t.csv" run --trace "$tmp/none/t.csv" -n 2 -p x
+refuses "a trace that cannot be made" 1 "cannot write $tmp/none/t.csv" run --trace "$tmp/none/t.csv" -n 2 -p x
 works "a trace of a run" run --trace "$tmp/t.csv" -n 40 -p "It was"
 works "its replay" "$guanaco" simulate "$tmp/t.csv" --budget 25%
 says "its replay" out "expected-wait"
@@ -201,7 +165,7 @@ works "admission" "$guanaco" simulate "$tmp/t.csv" --admission second-miss --bud
 simulate() { # NAME TEXT WORDS...
     name=$1 text=$2
     shift 2
-    expect "simulate, $name" 2 "$text" "$guanaco" simulate "$tmp/t.csv" "$@"
+    refuses "simulate, $name" 2 "$text" "$guanaco" simulate "$tmp/t.csv" "$@"
 }
 simulate "slots that are none" "give shares such as 10%" --budget 1.5slots
 simulate "a policy that is none" "there is no policy 'x'" --policy x
@@ -209,8 +173,8 @@ simulate "a parameter that is none" "protected (1 to 99" --policy slru --policy-
 simulate "parameters of all" "name the --policy" --policy-options protected=50
 simulate "rules that are none" "give engine or pool" --rules x
 simulate "rules without admission" "knows nothing of '--admission'" --rules pool --admission second-miss
-expect "a model of another trace" 1 "layers with experts" "$guanaco" simulate "$tmp/t.csv" --model "$tmp/dense.gguf"
-expect "a drawing that cannot be made" 1 "--svg: cannot write" sh -c "'$guanaco' simulate '$tmp/t.csv' --budget 25% --svg '$tmp/none/x.svg' >/dev/null"
+refuses "a model of another trace" 1 "layers with experts" "$guanaco" simulate "$tmp/t.csv" --model "$tmp/dense.gguf"
+refuses "a drawing that cannot be made" 1 "--svg: cannot write" sh -c "'$guanaco' simulate '$tmp/t.csv' --budget 25% --svg '$tmp/none/x.svg' >/dev/null"
 if [ -w /dev/full ]; then
     works "a trace on a full disk" run --trace /dev/full -n 2 -p x
     says "a trace on a full disk" err "cannot write the trace /dev/full: No space left"
@@ -218,13 +182,13 @@ fi
 
 # ---- environment
 for variable in RAM EXPERT_CACHE RESERVE IO IO_DEPTH DIRECT DENSE POLICY STAGING PREFILL_TOKENS LOG FAULT_AT FAULT_RESULT; do
-    expect "GUANACO_$variable=nonsense" 2 "^guanaco: error: GUANACO_$variable: 'nonsense'" \
+    refuses "GUANACO_$variable=nonsense" 2 "^guanaco: error: GUANACO_$variable: 'nonsense'" \
         env "GUANACO_$variable=nonsense" "$guanaco" run -p x
 done
 works "an unknown variable" env GUANACO_RAMM=1GiB "$guanaco" run -n 1 -p x
 says "an unknown variable" err "warning: .*GUANACO_RAMM"
-expect "GUANACO_PLUGIN" 1 "plugin is not at $tmp/none.so" env "GUANACO_PLUGIN=$tmp/none.so" "$guanaco" run -p x
-expect "GUANACO_PLUGIN, no plugin" 1 "cannot be loaded" env "GUANACO_PLUGIN=$tmp/text.gguf" "$guanaco" run -p x
+refuses "GUANACO_PLUGIN" 1 "plugin is not at $tmp/none.so" env "GUANACO_PLUGIN=$tmp/none.so" "$guanaco" run -p x
+refuses "GUANACO_PLUGIN, no plugin" 1 "cannot be loaded" env "GUANACO_PLUGIN=$tmp/text.gguf" "$guanaco" run -p x
 
 # ---- limits of another kind
 works "max experts" "$guanaco" run --guanaco-max-experts 10 --expert-cache 100% -n 1 -p x
@@ -258,5 +222,4 @@ for words in --help "run --help" "inspect --help" --version; do
     [ -s "$tmp/out" ] || failed "$words: says nothing"
 done
 
-[ $failures = 0 ] || { echo "$failures failures"; exit 1; }
-echo "all is well"
+finish

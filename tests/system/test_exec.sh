@@ -5,50 +5,7 @@
 set -u
 guanaco=$1 make_dense=$2 programs=$3 demo=$4
 tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
-failures=0
-unset LD_PRELOAD GGML_BACKEND_PATH
-
-failed() {
-    echo "FAILED: $1"
-    sed 's/^/    /' "$tmp/err" | head -n 5
-    failures=$((failures + 1))
-}
-
-# refuses NAME CODE TEXT COMMAND...: one error line with the text, and the program is not run
-refuses() {
-    name=$1 code=$2 text=$3
-    shift 3
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-    got=$?
-    if [ $got != "$code" ]; then
-        failed "$name: exit code $got, not $code"
-    elif [ "$(grep -c 'guanaco: error: ' "$tmp/err")" != 1 ] || ! grep -qe "$text" "$tmp/err"; then
-        failed "$name: not one error line with '$text'"
-    elif [ -s "$tmp/out" ]; then
-        failed "$name: something was run"
-    fi
-}
-
-# gives NAME OUTPUT COMMAND...: standard output, whole; exit code 0
-gives() {
-    name=$1 text=$2
-    shift 2
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || failed "$name: exit code $?"
-    [ "$(cat "$tmp/out")" = "$text" ] || failed "$name: '$(head -c 300 "$tmp/out")', not '$text'"
-}
-
-ends() { # NAME CODE COMMAND...
-    name=$1 code=$2
-    shift 2
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-    got=$?
-    [ $got = "$code" ] || failed "$name: exit code $got, not $code"
-}
-
-says() { # NAME TEXT
-    grep -qe "$2" "$tmp/err" || failed "$1: does not say '$2'"
-}
+. "$(dirname "$0")/../support/program.sh"
 
 show='for word; do echo "$word"; done'
 shown() { # NAME OUTPUT ARGUMENT...: the arguments as the program gets them
@@ -79,13 +36,13 @@ refuses "linked statically" 1 "linked statically" "$guanaco" exec -- "$programs/
 refuses "ggml inside" 1 "has ggml linked into it" "$guanaco" exec -- "$programs/test_exec_inside"
 refuses "ggml that lacks functions" 1 "lacks what the plugin needs" "$guanaco" exec -- "$programs/test_exec_older"
 refuses "ggml with another interface" 1 "9.8.7) has another plugin interface" "$guanaco" exec -- "$programs/test_exec_other"
-says "ggml with another interface" "make llama-programs"
+says "ggml with another interface" err "make llama-programs"
 gives "it runs without streaming all the same" "ran" "$guanaco" exec -- "$programs/test_exec_other" -ngs
 refuses "another plugin" 1 "GGML_BACKEND_PATH names" env GGML_BACKEND_PATH=/x.so "$guanaco" exec -- true
 ends "one within another" 0 "$guanaco" exec -- "$guanaco" exec -- true
 refuses "no plugin" 1 "plugin is not at" env GUANACO_PLUGIN=/x.so "$guanaco" exec -- true
 ends "a program that is linked to nothing of it" 0 "$guanaco" exec -- true
-says "a program that is linked to nothing of it" "not linked to libllama"
+says "a program that is linked to nothing of it" err "not linked to libllama"
 
 # ---- flags of earlier tools
 shown "streaming modes" "--load-mode
@@ -100,10 +57,10 @@ shown "a prompt is no flag" "-p
 gives "on by flag over off by variable" "on" env GUANACO_STREAMING=off "$guanaco" exec -- printenv GUANACO_STREAMING -gs
 for off in -ngs --no-guanaco-streaming; do
     gives "$off" "-m" "$guanaco" exec -- sh -c 'printenv LD_PRELOAD GGML_BACKEND_PATH; echo "$@"' sh -m $off
-    says "$off" "mode: nothing is streamed: $off switches it off"
+    says "$off" err "mode: nothing is streamed: $off switches it off"
 done
 gives "GUANACO_STREAMING=off" "" env GUANACO_STREAMING=off "$guanaco" exec -- sh -c 'printenv LD_PRELOAD; true'
-says "GUANACO_STREAMING=off" "GUANACO_STREAMING switches it off"
+says "GUANACO_STREAMING=off" err "GUANACO_STREAMING switches it off"
 refuses "GUANACO_STREAMING=perhaps" 2 "give on or off" env GUANACO_STREAMING=perhaps "$guanaco" exec -- true
 gives "a policy" "slru" "$guanaco" exec -- printenv GUANACO_POLICY --moe-expert-cache-policy slru
 refuses "an unknown policy" 2 "'none' will not do" "$guanaco" exec -- true --moe-expert-cache-policy none
@@ -113,29 +70,19 @@ gives "io_uring on" "uring" env GUANACO_IO_URING=1 "$guanaco" exec -- printenv G
 refuses "io_uring perhaps" 2 "give 1 or 0" env GUANACO_IO_URING=perhaps "$guanaco" exec -- true
 gives "off as it is" "" env GUANACO_PILOT=0 "$guanaco" exec -- sh -c 'printenv GUANACO_PILOT | grep -v 0; true'
 
-# What becomes of a flag whose part may not exist yet: it acts, or is refused by name.
-part() { # FLAG VARIABLE VALUE
-    "$guanaco" exec -- printenv "$2" "$1" "$3" >"$tmp/out" 2>"$tmp/err" </dev/null
-    code=$?
-    if "$guanaco" exec --help | grep -q "$2\\b"; then
-        grep -q . "$tmp/out" || failed "$1: $2 is not set"
-    elif [ $code != 2 ] || ! grep -qe "error: $1: this version has nothing" "$tmp/err"; then
-        failed "$1: neither acts nor is refused"
-    fi
+acts() { # FLAG VARIABLE VALUE: the flag sets the variable
+    gives "$1" "$3" "$guanaco" exec -- printenv "$2" "$1" "$3"
 }
-part --guanaco-max-experts GUANACO_MAX_EXPERTS 12
-part --pin-hot-experts GUANACO_PIN_HOT_EXPERTS 160
-part --pin-hot-experts-budget-mib GUANACO_PIN_HOT_EXPERTS_BUDGET 64
-part --pin-hot-experts-stats-interval GUANACO_STATS_INTERVAL 100
-part --moe-expert-cache-size GUANACO_MAX_EXPERTS 12
-part --moe-expert-cache GUANACO_MAX_EXPERTS 12
-for name in MAX_EXPERTS=12 PILOT=1 PILOT_MASS=0.5 IMATRIX=x; do
-    "$guanaco" exec --help | grep -q "GUANACO_${name%%=*}\\b" ||
-        refuses "GUANACO_$name" 2 "GUANACO_${name%%=*}: this version has nothing" env "GUANACO_$name" "$guanaco" exec -- true
+acts --guanaco-max-experts GUANACO_MAX_EXPERTS 12
+acts --pin-hot-experts GUANACO_PIN_HOT_EXPERTS 160
+acts --pin-hot-experts-stats-interval GUANACO_STATS_INTERVAL 100
+acts --moe-expert-cache-size GUANACO_MAX_EXPERTS 12
+acts --moe-expert-cache GUANACO_MAX_EXPERTS 12
+gives "a budget in MiB" "67108864B" "$guanaco" exec -- printenv GUANACO_PIN_HOT_EXPERTS_BUDGET --pin-hot-experts-budget-mib 64
+for name in PILOT=1 PILOT_MASS=0.5; do
+    refuses "GUANACO_$name" 2 "GUANACO_${name%%=*}: this version has nothing" env "GUANACO_$name" "$guanaco" exec -- true
 done
-if "$guanaco" exec --help | grep -q "GUANACO_MAX_EXPERTS\\b"; then
-    gives "the variable beats the flag" "7" env GUANACO_MAX_EXPERTS=7 "$guanaco" exec -- printenv GUANACO_MAX_EXPERTS --guanaco-max-experts 9
-fi
+gives "the variable beats the flag" "7" env GUANACO_MAX_EXPERTS=7 "$guanaco" exec -- printenv GUANACO_MAX_EXPERTS --guanaco-max-experts 9
 
 # ---- settings, and a model with nothing to stream
 gives "a setting" "2147483648B" "$guanaco" exec --ram 2GiB -- printenv GUANACO_RAM
@@ -144,6 +91,6 @@ gives "the flag beats it" "40.00%" env GUANACO_EXPERT_CACHE=30% "$guanaco" exec 
 gives "another preload stays" "yes" env LD_PRELOAD=libm.so.6 "$guanaco" exec -- sh -c 'case $LD_PRELOAD in *libguanaco-preload.so:libm.so.6) echo yes;; esac'
 "$make_dense" "$demo" "$tmp/dense.gguf" >/dev/null 2>&1 || failed "making a dense model"
 gives "a dense model" "-m" "$guanaco" exec -- sh -c 'printenv LD_PRELOAD; echo "$1"' sh -m "$tmp/dense.gguf"
-says "a dense model" "mode: nothing is streamed: .*dense.gguf has no routed experts"
+says "a dense model" err "mode: nothing is streamed: .*dense.gguf has no routed experts"
 
-[ $failures = 0 ] || { echo "$failures failed"; exit 1; }
+finish

@@ -8,26 +8,16 @@ guanaco=$1 synth=$2 programs=$4
 mkdir -p "$3" || exit 1
 directory=$(cd "$3" && pwd)
 tmp=$(mktemp -d "$directory/layouts.XXXXXX") || exit 1
+. "$(dirname "$0")/../support/program.sh"
 memory= overlay=
-cleanup() {
+clean_up() {
     [ -z "$overlay" ] || umount "$overlay"
     [ -z "$memory" ] || rm -rf "$memory"
-    rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 1' INT TERM
-failures=0
 completion=
 [ -x "$programs/llama-completion" ] && completion=$programs/llama-completion ||
     echo "llama-completion is not in $programs ('make llama-programs'): only guanaco run is tried"
-unset LD_PRELOAD GGML_BACKEND_PATH GUANACO_STREAMING
 export GUANACO_EXPERT_CACHE=20% GUANACO_SPOOL_DIR="$tmp"
-
-failed() {
-    echo "FAILED: $1"
-    tail -n 4 "$tmp/err" | sed 's/^/    /'
-    failures=$((failures + 1))
-}
 
 make() { "$synth" "$1" --layers 4 --embd 256 --ff 256 --experts 16 --used 4 --vocab 512 $2 >/dev/null 2>"$tmp/err" || failed "making $1"; }
 words() { # COMMAND...: standard output, the log in err
@@ -66,7 +56,7 @@ compare() { # NAME EXPECTED GOT
 # layout NAME FILE [SAYS]: both programs with that file
 layout() {
     compare "$1" "$by_run" "$(run "$2")"
-    [ $# -lt 3 ] || grep -q "$3" "$tmp/err" || failed "$1: does not say '$3'"
+    [ $# -lt 3 ] || says "$1" err "$3"
     [ -z "$completion" ] || compare "$1, llama-completion" "$by_completion" "$(complete "$2")"
 }
 
@@ -129,4 +119,4 @@ if [ -n "$completion" ]; then
     done
     compare "--no-mmap, shards" "$by_completion" "$(complete "$tmp/snapshots/main/many-00001-of-00003.gguf" --no-mmap)"
 fi
-[ $failures = 0 ] || { echo "$failures failed"; exit 1; }
+finish
