@@ -514,6 +514,10 @@ uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class)
     return cache->classes[size_class].n_slots;
 }
 
+uint32_t gn_cache_class_first_slot(const struct gn_cache *cache, uint32_t size_class) {
+    return cache->classes[size_class].first_slot;
+}
+
 uint32_t gn_cache_slots(const struct gn_cache *cache) {
     return cache->n_slots;
 }

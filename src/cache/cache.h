@@ -76,6 +76,7 @@ uint32_t gn_cache_classes(const struct gn_cache *cache);
 uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer);
 uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class);
 uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class);
+uint32_t gn_cache_class_first_slot(const struct gn_cache *cache, uint32_t size_class); // its others follow
 
 // What is known before the first event: the expert will be used in a share `chance` of all tokens. Once for an entry,
 // at most.

@@ -57,6 +57,10 @@ uint32_t gn_tier_peek(const struct gn_tier *tier, uint32_t layer, uint32_t exper
     return gn_cache_peek(tier->cache, entry_of(tier, layer, expert));
 }
 
+uint32_t gn_tier_class(const struct gn_tier *tier, uint32_t layer) {
+    return gn_cache_class_of_layer(tier->cache, tier->index[layer]);
+}
+
 // The most used of those that have not been tried; n when there is none. An expert that is here or not in RAM is none.
 static uint32_t most_used(const struct gn_tier *tier, const struct gn_cache *ram, uint32_t layer,
                           const uint32_t *experts, uint32_t n, uint64_t tried) {
@@ -87,9 +91,10 @@ uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t la
         tried |= (uint64_t)1 << i;
         uint32_t slot = gn_cache_insert(tier->cache, entry_of(tier, layer, experts[i]), true);
         if (slot != GN_NONE) {
+            uint32_t entry = gn_cache_entry(ram, layer, experts[i]);
             tier->credit -= tier->n_served;
-            gn_cache_drop(ram, gn_cache_entry(ram, layer, experts[i]));
-            promotions[found++] = (struct gn_promotion){experts[i], slot};
+            promotions[found++] = (struct gn_promotion){experts[i], slot, gn_cache_peek(ram, entry)};
+            gn_cache_drop(ram, entry);
         }
     }
     uint32_t most = tier->inserts * tier->n_served; // what was not used of one token is not saved for later ones

@@ -48,15 +48,16 @@ void gn_tier_begin(struct gn_tier *tier);
 // The slot that holds the expert, or GN_NONE. Only for layers that it serves, as all below.
 uint32_t gn_tier_lookup(struct gn_tier *tier, uint32_t layer, uint32_t expert);
 uint32_t gn_tier_peek(const struct gn_tier *tier, uint32_t layer, uint32_t expert); // changes nothing
+uint32_t gn_tier_class(const struct gn_tier *tier, uint32_t layer); // the layer's size class in tier->cache
 
 struct gn_promotion {
     uint32_t expert;
-    uint32_t slot; // of this tier
+    uint32_t slot;     // of this tier
+    uint32_t ram_slot; // that it left; its bytes stay there until the RAM's next event
 };
 
 // Chooses which of the event's experts come up, of those that `ram` holds now: the most used first, as many as tier's
-// policy admits and the token may have. They leave the RAM's slots, whose bytes stay what they are until the RAM's next
-// event. Fills promotions[], which has room for n, and returns how many.
+// policy admits and the token may have. They leave the RAM's slots. Fills promotions[], which has room for n, and returns how many.
 uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t layer, const uint32_t *experts,
                          uint32_t n, struct gn_promotion *promotions);
 // Takes an expert out again whose copy failed.
