@@ -24,7 +24,7 @@ list(REMOVE_DUPLICATES llama_includes)
 
 set(llama_libraries)
 foreach(name llama ggml ggml-base)
-    file(GLOB found ${llama_dir}/lib/lib${name}.so ${llama_dir}/lib/lib${name}.v*.so ${llama_dir}/bin/lib${name}.so
+    file(GLOB found ${llama_dir}/lib/lib${name}.so ${llama_dir}/lib/lib${name}.v*.so ${llama_dir}/lib/lib${name}.vulkan.v*.so ${llama_dir}/bin/lib${name}.so
          ${llama_dir}/build/bin/lib${name}.so)
     list(LENGTH found count)
     if(NOT count)

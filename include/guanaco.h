@@ -53,6 +53,14 @@ struct guanaco_stats {
     uint64_t locked_bytes;     // locked into memory: dense weights and slots
     uint64_t pilot_calls;      // times that a layer's experts were guessed, to be read ahead
     uint64_t pilot_slices;     // slices whose reading was begun because of that
+
+    uint64_t gpu_slots;        // expert slots on devices
+    uint64_t gpu_bytes;        // bytes of these slots and of what is computed with, in the devices' memory
+    uint64_t gpu_hits;         // experts that a device held and computed: not among hits and misses
+    uint64_t gpu_uploads;      // experts copied to devices
+    uint64_t gpu_upload_bytes; // bytes of these
+    uint64_t gpu_not_served;   // (layer, step) pairs that a device could not compute though it serves the layer
+    uint64_t gpu_wait_ns;      // time waited for devices when the CPU had done its part
 };
 
 // Fills as much of *stats as stats->size says, so that programs built with an earlier header go on working. Any thread,

@@ -5,6 +5,7 @@
 //
 // The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
 #include "backend/backend.h"
+#include "backend/gpu.h"
 #include "backend/geometry.h"
 #include "config/log.h"
 #include "model/dense.h"
@@ -71,6 +72,7 @@ static void buffer_free(ggml_backend_buffer_t handle) {
     }
     pthread_mutex_unlock(&list_lock);
     atomic_fetch_sub(&gn_stats.dense_bytes, buffer->stream ? buffer->stream->dense_bytes : 0);
+    gn_gpu_close(buffer->stream ? buffer->stream->gpu : NULL);
     gn_stream_close(buffer->stream);
     gn_spool_close(buffer->spool);
     while (buffer->weights) {

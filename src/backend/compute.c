@@ -6,6 +6,7 @@
 // between products one operation over the rows of the whole group; the results are scattered to where ggml expects
 // them. With that, decode and prefill are the same code, a layer needs no more memory than one expert and its rows, and
 // the results have stock's bits: the same kernels see the same rows.
+#include "backend/gpu.h"
 #include "backend/lookahead.h"
 #include "backend/moe_run.h"
 
@@ -266,31 +267,66 @@ static enum ggml_status run_placed(struct gn_compute *compute, struct gn_stream 
     return status;
 }
 
+// The CPU's part of a layer.
+static enum ggml_status run_experts(struct gn_compute *compute, struct gn_stream *stream,
+                                    const struct gn_fetch_request *request) {
+    struct gn_ready ready[READY_AT_ONCE];
+    uint32_t placed = 0;
+    if (!request->prefill && gn_moe_run_can_wait(&compute->run)) {
+        placed = gn_fetch_placed(stream, ready, READY_AT_ONCE);
+    }
+    return placed > 0 ? run_placed(compute, stream, ready, placed) : run_arriving(compute, stream, ready);
+}
+
+// Has a device compute what it holds of the layer, if it does, and sorts the rows.
+static enum ggml_status start_device(struct gn_compute *compute, struct gn_gpu **gpu, bool prefill) {
+    struct gn_moe_run *run = &compute->run;
+    *gpu = *gpu && gn_gpu_begin(*gpu, run, prefill) ? *gpu : NULL;
+    if (gn_moe_run_sort(run, &compute->scratch)) {
+        gn_fail("%s", run->error);
+        return GGML_STATUS_ALLOC_FAILED;
+    }
+    enum ggml_status status = *gpu ? gn_gpu_start(*gpu, run, &compute->scratch) : GGML_STATUS_SUCCESS;
+    if (status != GGML_STATUS_ALLOC_FAILED) {
+        return status;
+    }
+    *gpu = NULL;
+    if (gn_moe_run_count(run, &compute->scratch) || gn_moe_run_sort(run, &compute->scratch)) {
+        gn_fail("%s", run->error);
+        return GGML_STATUS_ALLOC_FAILED;
+    }
+    return GGML_STATUS_SUCCESS;
+}
+
 static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *stream) {
     struct gn_moe_run *run = &compute->run;
     bool warm_up = run->n_used >= run->layer->n_experts; // llama.cpp's warm-up uses every expert once
-    struct gn_fetch_request request = {
-        .layer = run->layer,
-        .experts = run->experts,
-        .n = run->n_experts,
-        .slices = run->slices,
-        .prefill = is_prefill(compute) || warm_up,
-    };
+    bool prefill = is_prefill(compute) || warm_up;
     if (!warm_up) {
         gn_stream_advise(stream, (uint32_t)run->n_used);
     }
-    struct gn_ready ready[READY_AT_ONCE];
-    enum ggml_status status;
-    trace_event(run, stream, request.prefill);
+    trace_event(run, stream, prefill);
+    struct gn_gpu *gpu = warm_up ? NULL : gn_gpu_of(stream, compute->knobs);
+    enum ggml_status status = start_device(compute, &gpu, prefill);
+    if (status != GGML_STATUS_SUCCESS) {
+        return status;
+    }
+    struct gn_fetch_request request = {
+        .layer = run->layer,
+        .experts = run->experts,
+        .n = run->n_cpu,
+        .slices = run->slices,
+        .prefill = prefill,
+    };
     gn_fetch_begin(stream, &request);
-    if (!request.prefill) {
+    if (!prefill) {
         look_ahead(compute, stream);
     }
-    uint32_t placed = 0;
-    if (!request.prefill && gn_moe_run_can_wait(run)) {
-        placed = gn_fetch_placed(stream, ready, READY_AT_ONCE);
+    status = run_experts(compute, stream, &request);
+    if (gpu) {
+        gn_gpu_finish(gpu, run);
+        gn_gpu_end(gpu, run, status == GGML_STATUS_SUCCESS);
     }
-    status = placed > 0 ? run_placed(compute, stream, ready, placed) : run_arriving(compute, stream, ready);
     gn_fetch_end(stream);
     const char *nonsense = gn_cache_error(stream->cache);
     if (nonsense) { // what it holds is right, but not what it will do next
@@ -313,8 +349,7 @@ static enum ggml_status flush(struct gn_compute *compute) {
     enum ggml_status status = GGML_STATUS_FAILED;
     pthread_mutex_lock(&stream->lock);
     if (!gn_ready_stream(stream, compute->knobs)) {
-        int failed = gn_moe_run_sort(run, &compute->scratch);
-        if (failed) {
+        if (gn_moe_run_count(run, &compute->scratch)) {
             gn_fail("%s", run->error);
         } else {
             status = run_event(compute, stream);

@@ -220,7 +220,7 @@ bool gn_moe_run_can_wait(const struct gn_moe_run *run) {
             return false;
         }
     }
-    for (uint32_t i = 0; i < run->n_experts; i++) {
+    for (uint32_t i = 0; i < run->n_cpu; i++) {
         if (gn_moe_run_rows(run, i) > GN_FEW_ROWS) {
             return false;
         }

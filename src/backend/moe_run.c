@@ -217,37 +217,50 @@ static int save_inputs(struct gn_moe_run *run, struct gn_scratch *scratch) {
     return 0;
 }
 
-int gn_moe_run_sort(struct gn_moe_run *run, struct gn_scratch *scratch) {
+int gn_moe_run_count(struct gn_moe_run *run, struct gn_scratch *scratch) {
     size_t all = run->layer->n_experts, n_rows = (size_t)(run->n_used * run->n_tokens);
-    uint32_t *memory = gn_scratch_get(scratch, GN_SCRATCH_SORT, (3 * all + 1 + n_rows) * sizeof *memory);
-    if (!memory || save_inputs(run, scratch)) {
+    uint32_t *memory = gn_scratch_get(scratch, GN_SCRATCH_SORT, (6 * all + 1 + n_rows) * sizeof *memory);
+    if (!memory) {
         snprintf(run->error, sizeof run->error, "no memory to sort a batch by expert");
         return -ENOMEM;
     }
-    uint32_t *next = memory; // counts, then where each expert's next row goes
-    run->experts = memory + all;
-    run->row_start = run->experts + all;
+    run->count = memory;
+    run->experts = run->count + all;
+    run->slots = run->experts + all;
+    run->held = run->slots + all;
+    run->next = run->held + all;
+    run->row_start = run->next + all;
     run->rows = run->row_start + all + 1;
-    memset(next, 0, all * sizeof *next);
-    int failed = count_rows(run, next);
+    memset(run->count, 0, all * sizeof *run->count);
+    int failed = count_rows(run, run->count);
     if (failed) {
         return failed;
     }
     run->n_experts = 0;
-    uint32_t start = 0;
     for (uint32_t e = 0; e < all; e++) {
-        uint32_t count = next[e];
-        next[e] = start;
-        if (count > 0) {
-            run->experts[run->n_experts] = e;
-            run->row_start[run->n_experts++] = start;
-            start += count;
+        if (run->count[e] > 0) {
+            run->experts[run->n_experts++] = e;
         }
+    }
+    run->n_cpu = run->n_experts;
+    return 0;
+}
+
+int gn_moe_run_sort(struct gn_moe_run *run, struct gn_scratch *scratch) {
+    if (save_inputs(run, scratch)) {
+        snprintf(run->error, sizeof run->error, "no memory to sort a batch by expert");
+        return -ENOMEM;
+    }
+    uint32_t start = 0;
+    for (uint32_t i = 0; i < run->n_experts; i++) {
+        uint32_t expert = run->experts[i];
+        run->row_start[i] = run->next[expert] = start;
+        start += run->count[expert];
     }
     run->row_start[run->n_experts] = start;
     for (int64_t token = 0; token < run->n_tokens; token++) {
         for (int64_t k = 0; k < run->n_used; k++) {
-            run->rows[next[id_at(run->ids, k, token)]++] = (uint32_t)(token * run->n_used + k);
+            run->rows[run->next[id_at(run->ids, k, token)]++] = (uint32_t)(token * run->n_used + k);
         }
     }
     return 0;

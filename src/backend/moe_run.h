@@ -3,6 +3,7 @@
 // rows.
 //
 //     gn_moe_run_add() …        collect nodes, until one does not belong
+//     gn_moe_run_count()        which experts are used
 //     gn_moe_run_sort()         which rows belong to which expert
 //     for each group of experts: gn_moe_run_build(), compute, gn_moe_run_scatter()
 //     gn_moe_run_clear()
@@ -66,8 +67,12 @@ struct gn_moe_run {
     bool scatters;    // the graph built last copies its results out by itself
     size_t row_bytes; // compact memory one row needs
 
-    uint32_t *experts; // [n_experts] used, ascending
-    uint32_t n_experts;
+    uint32_t *experts; // [n_experts] used: first those that the CPU computes, then those on a device, each ascending
+    uint32_t n_experts, n_cpu;
+    uint32_t *slots; // [n_experts] of the device, beside those on it
+    uint32_t *held;  // [n_experts] for whoever sorts them out
+    uint32_t *count; // [experts of the layer] rows of each
+    uint32_t *next;      // [experts of the layer] where each one's next row goes
     uint32_t *row_start; // [n_experts + 1] into rows[]
     uint32_t *rows;      // token * n_used + k, sorted by expert
     char error[160];
@@ -76,7 +81,11 @@ struct gn_moe_run {
 // Adds a node if it belongs; false if it does not.
 bool gn_moe_run_add(struct gn_moe_run *run, struct ggml_tensor *node);
 
-// Sorts the rows by expert, checking the ids. Returns 0, or -EINVAL or -ENOMEM with run->error.
+// Finds the experts that are used, and how many rows each has, checking the ids. Returns 0, or -EINVAL or -ENOMEM with
+// run->error.
+int gn_moe_run_count(struct gn_moe_run *run, struct gn_scratch *scratch);
+
+// Sorts the rows by expert, in the order that run->experts has by now. Returns 0, or -ENOMEM with run->error.
 int gn_moe_run_sort(struct gn_moe_run *run, struct gn_scratch *scratch);
 
 static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t expert) {

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "config/log.h"
 #include "config/memory.h"
+#include "config/tier_knobs.h"
 #include "guanaco.h"
 #include "preload/switch.h"
 #include "stats/stats.h"
@@ -210,7 +211,8 @@ ggml_backend_reg_t ggml_backend_init(void) {
             },
     };
     gn_knobs_default(&knobs);
-    if (gn_knobs_from_environment(&knobs, bad_setting, sizeof bad_setting) == 0) {
+    if (gn_knobs_from_environment(&knobs, bad_setting, sizeof bad_setting) == 0 &&
+        gn_tiers_apply(&knobs, bad_setting, sizeof bad_setting) == 0) {
         bad_setting[0] = '\0';
         gn_log_set_level((enum gn_log_level)knobs.value[GN_LOG]);
     }

@@ -14,6 +14,7 @@ enum gn_scratch_part {
     GN_SCRATCH_JOBS,     // products for few rows, with their quantised rows
     GN_SCRATCH_COPY_JOB, // what is copied in and out of the compact rows
     GN_SCRATCH_GUESS,    // a router's input and scores
+    GN_SCRATCH_GPU,      // the experts that a device computes
     GN_SCRATCH_GRAPH,    // ggml's tensors and graph
     GN_SCRATCH_PARTS
 };

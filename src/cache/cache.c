@@ -227,6 +227,10 @@ uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t e
     return cache->first_entry[layer] + expert;
 }
 
+uint32_t gn_cache_entries(const struct gn_cache *cache) {
+    return cache->n_entries;
+}
+
 static struct gn_cache_totals *layer_totals(const struct gn_cache *cache, uint32_t entry) {
     return &cache->layer_totals[cache->layer_of[entry]];
 }

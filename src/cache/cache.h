@@ -54,6 +54,7 @@ void gn_cache_close(struct gn_cache *cache); // NULL is allowed
 
 // The number that names expert `expert` of layer `layer`.
 uint32_t gn_cache_entry(const struct gn_cache *cache, uint32_t layer, uint32_t expert);
+uint32_t gn_cache_entries(const struct gn_cache *cache); // how many there are
 
 void gn_cache_begin(struct gn_cache *cache);
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry);

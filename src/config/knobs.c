@@ -3,6 +3,7 @@
 #include "cache/shares.h"
 #include "config/log.h"
 #include "config/parse.h"
+#include "config/tier_knobs.h"
 #include "io/reader.h"
 #include "policy/policy.h"
 
@@ -189,6 +190,37 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                     .fallback_text = "off",
                     .help = "where to keep, from run to run, how much each expert is used, so that the next run begins "
                             "with the hot ones. auto: MODEL.guanaco-hot beside MODEL.gguf"},
+    [GN_TIERS] = {.flag = "--tiers",
+                  .environment = "GUANACO_TIERS",
+                  .value_name = "LIST",
+                  .kind = GN_KIND_TEXT,
+                  .wanted = "NAME:POLICY:SIZE for each tier, fastest first, such as Vulkan0:auto:2GiB,RAM:auto:8GiB",
+                  .fits = gn_tiers_are,
+                  .help = "where experts are held: devices by llama.cpp's names, then RAM; a policy or auto; a size, a "
+                          "share of all experts such as 25%, or auto. Instead of --gpu-cache, --policy and "
+                          "--expert-cache"},
+    [GN_GPU_CACHE] = {.flag = "--gpu-cache",
+                      .environment = "GUANACO_GPU_CACHE",
+                      .value_name = "SIZE",
+                      .kind = GN_KIND_TEXT,
+                      .wanted = "a size, a share of all experts such as 25%, auto, off",
+                      .fallback_text = "off",
+                      .fits = gn_tier_size_is,
+                      .help = "memory of the first GPU for experts: the most used are held and computed there, while the "
+                              "CPU computes the others. auto: what is free there, less 1 GiB"},
+    [GN_GPU_SLOTS] = {.flag = "--gpu-slots",
+                      .environment = "GUANACO_GPU_SLOTS",
+                      .value_name = "N",
+                      .kind = GN_KIND_COUNT,
+                      .most = 1 << 20,
+                      .help = "the same as a number of experts of each layer, on average; 0: as --gpu-cache says"},
+    [GN_GPU_INSERTS] = {.flag = "--gpu-inserts",
+                        .environment = "GUANACO_GPU_INSERTS",
+                        .value_name = "N",
+                        .kind = GN_KIND_COUNT,
+                        .fallback = 8,
+                        .most = 1 << 16,
+                        .help = "experts that are copied to a GPU for each token, at most"},
     [GN_STAGING] = {.flag = "--staging",
                     .environment = "GUANACO_STAGING",
                     .value_name = "N",
@@ -242,6 +274,11 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                      .kind = GN_KIND_COUNT,
                      .most = INT64_MAX,
                      .help = "tests: make the N-th read fail"},
+    [GN_FAULT_GPU] = {.environment = "GUANACO_FAULT_GPU",
+                      .value_name = "N",
+                      .kind = GN_KIND_COUNT,
+                      .most = INT64_MAX,
+                      .help = "tests: make the N-th call to a GPU fail"},
     [GN_FAULT_RESULT] = {.environment = "GUANACO_FAULT_RESULT",
                          .value_name = "N",
                          .kind = GN_KIND_SIGNED,

@@ -33,6 +33,10 @@ enum gn_knob {
     GN_LOCK,             // enum gn_lock
     GN_IMATRIX,          // text: a file with counts of experts, "auto" or "off"
     GN_HOT_SET,          // text: the file that keeps counts between runs, "auto" or "off"
+    GN_TIERS,            // text: all tiers, see tiers.h; none: as the next three say
+    GN_GPU_CACHE,        // text: size of a tier on the first GPU, see tier_knobs.h
+    GN_GPU_SLOTS,        // the same, in experts of each layer; 0: as GN_GPU_CACHE says
+    GN_GPU_INSERTS,      // experts that come up for each token, at most; 0: as many as pay
     GN_STAGING,          // staging slots for experts that are not cached
     GN_PREFETCH,         // enum gn_prefetch
     GN_PREFILL_TOKENS,   // a batch with at least this many tokens is a prefill
@@ -40,6 +44,7 @@ enum gn_knob {
     GN_STATS_INTERVAL,   // tokens from one line about the cache to the next; 0: none
     GN_LOG,              // enum gn_log_level
     GN_FAULT_AT,         // tests: fail the N-th read
+    GN_FAULT_GPU,        // tests: fail the N-th call to a device
     GN_FAULT_RESULT,     // tests: with this result (see struct gn_reader_options)
     GN_KNOB_COUNT
 };

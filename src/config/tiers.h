@@ -10,7 +10,7 @@
 
 #define GN_MOST_TIERS 8
 
-enum gn_tier_size { GN_TIER_AUTO, GN_TIER_BYTES, GN_TIER_SHARE };
+enum gn_tier_size { GN_TIER_AUTO, GN_TIER_BYTES, GN_TIER_SHARE, GN_TIER_SLOTS };
 
 struct gn_tier_wish {
     char name[32];    // "RAM" for the last, in whatever case it came; the others as they came
@@ -18,6 +18,7 @@ struct gn_tier_wish {
     enum gn_tier_size size;
     uint64_t bytes;     // GN_TIER_BYTES
     double share;       // GN_TIER_SHARE: 0 … 1
+    uint32_t slots;     // GN_TIER_SLOTS: of each layer, on average; not in a list's text
     char size_text[24]; // the size as it came, to be printed
 };
 

@@ -9,7 +9,8 @@ void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const
     gn_count(pilot_calls, 1);
     for (uint32_t i = 0; i < n && ahead->n < stream->spares.n; i++) {
         uint32_t entry = gn_cache_entry(stream->cache, layer->index, experts[i]);
-        if (gn_cache_peek(stream->cache, entry) == GN_NONE && gn_spares_find_ahead(&stream->spares, entry) == GN_NONE) {
+        if (gn_cache_peek(stream->cache, entry) == GN_NONE && gn_spares_find_ahead(&stream->spares, entry) == GN_NONE &&
+            !gn_stream_held_above(stream, layer->index, experts[i])) {
             ahead->experts[ahead->n++] = experts[i];
         }
     }

@@ -356,3 +356,8 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
              stream->policy->name, held[stream->dense],
              stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "");
 }
+
+bool gn_stream_held_above(const struct gn_stream *stream, uint32_t layer, uint32_t expert) {
+    const struct gn_tier *tier = stream->tiers ? stream->tiers[layer] : NULL;
+    return tier && gn_tier_peek(tier, layer, expert) != GN_NONE;
+}

@@ -5,7 +5,7 @@
 // take turns.
 #pragma once
 
-#include "cache/cache.h"
+#include "cache/tier.h"
 #include "config/knobs.h"
 #include "config/lock.h"
 #include "exec/spare.h"
@@ -44,6 +44,9 @@ struct gn_stream {
         uint32_t expert;
     } * held; // [slots] what is in each, when experts stay in the page cache (--io mapped); else NULL
     struct gn_spares spares;
+    struct gn_gpu *gpu;     // the backend's: tiers on devices; NULL: none
+    bool gpu_asked;         // whether there are any has been found out
+    struct gn_tier **tiers; // [layers] the tier that serves each, or NULL; NULL: none does
     struct gn_ahead ahead;
     bool reads_ahead; // --prefetch
 
@@ -82,6 +85,9 @@ uint64_t gn_stream_dense_room(const struct gn_stream *stream, const struct gn_kn
 
 // Notes that a slot takes an expert in. Where experts stay in the page cache, that is when the one before it leaves.
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
+
+// Whether a tier above the RAM holds the expert.
+bool gn_stream_held_above(const struct gn_stream *stream, uint32_t layer, uint32_t expert);
 
 // Says once, in one line, when the slots hold less than the experts that one token uses: the token cycle, top_k experts
 // of every layer. An LRU hits nothing then, other policies little: the line says which one works. Call with the lock

@@ -42,6 +42,13 @@ int gn_stats_snapshot(struct guanaco_stats *stats) {
     COPY(locked_bytes);
     COPY(pilot_calls);
     COPY(pilot_slices);
+    COPY(gpu_slots);
+    COPY(gpu_bytes);
+    COPY(gpu_hits);
+    COPY(gpu_uploads);
+    COPY(gpu_upload_bytes);
+    COPY(gpu_not_served);
+    COPY(gpu_wait_ns);
 #undef COPY
     memcpy(stats, &all, all.size);
     return 0;

@@ -11,6 +11,7 @@ struct gn_stats {
     _Atomic uint64_t io_wait_ns, compute_ns, total_ns;
     _Atomic uint64_t pinned_hits, pinned_evictions, rereads, prefetch_useful, prefetch_wasted, seeded, manage_ns,
         locked_bytes, pilot_calls, pilot_slices;
+    _Atomic uint64_t gpu_slots, gpu_bytes, gpu_hits, gpu_uploads, gpu_upload_bytes, gpu_not_served, gpu_wait_ns;
 };
 
 extern struct gn_stats gn_stats;

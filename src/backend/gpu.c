@@ -1,0 +1,288 @@
+#include "backend/gpu.h"
+
+#include "backend/gpu_tier.h"
+#include "config/log.h"
+#include "stats/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gn_gpu {
+    struct gn_stream *stream;
+    const struct gn_knobs *knobs;
+    struct gn_gpu_tier tiers[GN_MOST_TIERS];
+    uint32_t n_tiers;
+    struct gn_gpu_layers layers;
+    uint32_t last_layer, last_slices; // seen last
+    bool opened;
+    struct gn_promotion *promotions; // [most experts of any layer]
+    // The running event.
+    struct gn_gpu_tier *now;
+    bool prefill, computes;
+};
+
+// ------------------------------------------------------------------------------------------------- life
+
+// Opens the devices that are asked for. Returns how many there are.
+static uint32_t find_devices(struct gn_gpu *gpu, const struct gn_tier_list *list) {
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct gn_tier_wish *wish = &list->tier[i];
+        const char *name = wish->name[0] ? wish->name : NULL;
+        struct gn_gpu_tier *tier = &gpu->tiers[gpu->n_tiers];
+        *tier = (struct gn_gpu_tier){.wish = *wish, .policy = &gn_policy_slru};
+        char why[256];
+        if (wish->policy[0] && gn_policy_find(wish->policy, &tier->policy, why, sizeof why)) {
+            gn_warn("--tiers: %s", why);
+            continue;
+        }
+        tier->device.fault_at = gpu->knobs->value[GN_FAULT_GPU];
+        ggml_backend_dev_t device = gn_gpu_find(name);
+        if (!device) {
+            gn_warn("there is no %s that llama.cpp knows of: no experts are held there", name ? name : "GPU");
+        } else if (!gn_gpu_device_open(&tier->device, device)) {
+            gn_warn("%s cannot be used: no experts are held there", ggml_backend_dev_name(device));
+        } else {
+            gpu->n_tiers++;
+        }
+    }
+    return gpu->n_tiers;
+}
+
+static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    struct gn_tier_list list;
+    char why[256];
+    if (gn_tiers_from_knobs(knobs, &list, why, sizeof why)) {
+        gn_warn("%s", why);
+        return NULL;
+    }
+    if (list.n == 0) {
+        return NULL;
+    }
+    struct gn_gpu *gpu = calloc(1, sizeof *gpu);
+    if (!gpu) {
+        return NULL;
+    }
+    uint32_t most = 1, n = stream->map.n_layers;
+    for (uint32_t l = 0; l < n; l++) {
+        most = stream->map.layers[l]->n_experts > most ? stream->map.layers[l]->n_experts : most;
+    }
+    gpu->stream = stream;
+    gpu->knobs = knobs;
+    gpu->layers = (struct gn_gpu_layers){calloc(n, sizeof *gpu->layers.layer), n};
+    gpu->promotions = calloc(most, sizeof *gpu->promotions);
+    if (!gpu->layers.layer || !gpu->promotions || find_devices(gpu, &list) == 0) {
+        gn_gpu_close(gpu);
+        return NULL;
+    }
+    return gpu;
+}
+
+struct gn_gpu *gn_gpu_of(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (!stream->gpu_asked) {
+        stream->gpu_asked = true;
+        stream->gpu = open_gpu(stream, knobs);
+    }
+    return stream->gpu;
+}
+
+void gn_gpu_close(struct gn_gpu *gpu) {
+    if (gpu) {
+        for (uint32_t t = 0; t < gpu->n_tiers; t++) {
+            gn_gpu_tier_close(&gpu->tiers[t]);
+        }
+        free(gpu->stream->tiers);
+        gpu->stream->tiers = NULL;
+        free(gpu->layers.layer);
+        free(gpu->promotions);
+        free(gpu);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- learning the layers
+
+// Layers in order, as llama.cpp splits them by default: a share for each device, by its tier's size.
+static void share_out_layers(struct gn_gpu *gpu) {
+    uint64_t bytes[GN_MOST_TIERS], all = 0, before = 0;
+    uint32_t n = 0, given = 0, l = 0;
+    for (uint32_t t = 0; t < gpu->n_tiers; t++) {
+        bytes[t] = gn_gpu_tier_budget(&gpu->tiers[t], &gpu->layers);
+        all += bytes[t];
+    }
+    for (uint32_t i = 0; i < gpu->layers.n; i++) {
+        n += gpu->layers.layer[i].fits;
+    }
+    for (uint32_t t = 0; t < gpu->n_tiers && all > 0; t++) {
+        before += bytes[t];
+        uint32_t until = (uint32_t)((double)n * (double)before / (double)all + 0.5);
+        for (; l < gpu->layers.n && given < until; l++) {
+            if (gpu->layers.layer[l].fits) {
+                gpu->layers.layer[l].tier = &gpu->tiers[t];
+                given++;
+            }
+        }
+    }
+}
+
+// Opens the tiers. Those that do not open serve no layer.
+static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
+    gpu->opened = true;
+    share_out_layers(gpu);
+    for (uint32_t t = 0; t < gpu->n_tiers; t++) {
+        struct gn_gpu_tier *tier = &gpu->tiers[t];
+        uint64_t budget = gn_gpu_tier_budget(tier, &gpu->layers);
+        if (budget > 0) {
+            gn_gpu_tier_open(tier, &gpu->layers, run, budget, (uint32_t)gpu->knobs->value[GN_GPU_INSERTS]);
+        }
+    }
+    gpu->stream->tiers = calloc(gpu->layers.n, sizeof(struct gn_tier *));
+    for (uint32_t l = 0; l < gpu->layers.n; l++) {
+        struct gn_gpu_layer *layer = &gpu->layers.layer[l];
+        if (layer->tier && (!layer->tier->open || !gpu->stream->tiers)) {
+            layer->tier = NULL;
+        }
+        if (layer->tier) {
+            gpu->stream->tiers[l] = &layer->tier->experts;
+        }
+    }
+}
+
+// A layer that comes in pieces (its products lie in several graphs) is not held on a device.
+static void see(struct gn_gpu *gpu, const struct gn_moe_run *run) {
+    struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
+    uint32_t all = (1u << run->layer->n_slices) - 1;
+    layer->signature = gn_gpu_signature(run);
+    layer->n_experts = run->layer->n_experts;
+    layer->slices = run->slices;
+    layer->top_k = (uint32_t)run->n_used;
+    layer->fits = run->slices == all && gn_gpu_shape_of(run, &layer->shape);
+    for (uint32_t t = 0; layer->fits && t < gpu->n_tiers; t++) {
+        struct gn_gpu_tier *tier = &gpu->tiers[t];
+        layer->fits = gn_gpu_graph_supported(run, tier->device.device, &layer->shape);
+    }
+}
+
+// The first pass through the layers has ended when one comes that is not after the last.
+static void learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
+    uint32_t index = run->layer->index;
+    bool piece = index == gpu->last_layer && !(run->slices & gpu->last_slices);
+    if (gpu->last_slices && index <= gpu->last_layer && !piece) {
+        open_tiers(gpu, run);
+        return;
+    }
+    see(gpu, run);
+    gpu->last_layer = index;
+    gpu->last_slices = run->slices;
+}
+
+// ------------------------------------------------------------------------------------------------- events
+
+// Puts the experts that the tier holds behind the others.
+static void look_up(struct gn_gpu *gpu, struct gn_moe_run *run) {
+    struct gn_tier *experts = &gpu->now->experts;
+    uint32_t layer = run->layer->index, rows = 0, n_held = 0;
+    uint32_t first = gn_cache_class_first_slot(experts->cache, gn_tier_class(experts, layer));
+    uint32_t *slot_of_held = run->next;
+    run->n_cpu = 0;
+    for (uint32_t i = 0; i < run->n_experts; i++) {
+        uint32_t expert = run->experts[i];
+        uint32_t slot = gpu->prefill ? gn_tier_peek(experts, layer, expert) : gn_tier_lookup(experts, layer, expert);
+        if (slot != GN_NONE && rows + run->count[expert] <= gpu->now->most_rows) {
+            rows += run->count[expert];
+            slot_of_held[n_held] = slot - first;
+            run->held[n_held++] = expert;
+        } else {
+            run->experts[run->n_cpu++] = expert;
+        }
+    }
+    memcpy(run->experts + run->n_cpu, run->held, n_held * sizeof *run->held);
+    memcpy(run->slots + run->n_cpu, slot_of_held, n_held * sizeof *run->slots);
+    gpu->computes = n_held > 0;
+    gn_count(gpu_hits, n_held);
+}
+
+bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill) {
+    if (!gpu->opened) {
+        learn(gpu, run);
+    }
+    const struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
+    if (!layer->tier) {
+        return false;
+    }
+    if (layer->signature != gn_gpu_signature(run)) { // an adapter, for one, adds operations
+        gn_count(gpu_not_served, 1);
+        return false;
+    }
+    gpu->now = layer->tier;
+    gpu->prefill = prefill;
+    if (!prefill) {
+        gn_tier_begin(&gpu->now->experts);
+    }
+    look_up(gpu, run);
+    return true;
+}
+
+// From now on all is the CPU's. What the device holds stays there until the model goes.
+static void give_up(struct gn_gpu *gpu) {
+    for (uint32_t l = 0; l < gpu->layers.n; l++) {
+        if (gpu->layers.layer[l].tier == gpu->now) {
+            gpu->layers.layer[l].tier = NULL;
+            gpu->stream->tiers[l] = NULL;
+        }
+    }
+}
+
+enum ggml_status gn_gpu_start(struct gn_gpu *gpu, struct gn_moe_run *run, struct gn_scratch *scratch) {
+    if (!gpu->computes) {
+        return GGML_STATUS_SUCCESS;
+    }
+    struct gn_gpu_tier *tier = gpu->now;
+    const struct gn_gpu_pool *pool = &tier->pools[gn_tier_class(&tier->experts, run->layer->index)];
+    enum ggml_status status = gn_gpu_graph_start(&tier->graph, run, scratch, &tier->device, pool);
+    if (status == GGML_STATUS_SUCCESS) {
+        return status;
+    }
+    gpu->computes = false;
+    if (status == GGML_STATUS_ALLOC_FAILED) {
+        gn_warn("%s: no memory to compute there: its experts are the CPU's from now on", tier->device.name);
+    } else {
+        gn_fail("%s failed to compute the experts of block %u; they are the CPU's from now on", tier->device.name,
+                run->layer->block);
+    }
+    gn_gpu_end(gpu, run, false);
+    give_up(gpu);
+    return status;
+}
+
+void gn_gpu_finish(struct gn_gpu *gpu, struct gn_moe_run *run) {
+    if (gpu->computes) {
+        uint64_t start = gn_now_ns();
+        gn_gpu_graph_finish(&gpu->now->graph, run, &gpu->now->device);
+        gn_count(gpu_wait_ns, gn_now_ns() - start);
+        gpu->computes = false;
+    }
+}
+
+void gn_gpu_end(struct gn_gpu *gpu, const struct gn_moe_run *run, bool done) {
+    if (gpu->prefill) {
+        return;
+    }
+    struct gn_gpu_tier *tier = gpu->now;
+    const struct gn_layer *layer = run->layer;
+    uint32_t n = done ? gn_tier_promote(&tier->experts, gpu->stream->cache, layer->index, run->experts, run->n_cpu,
+                                        gpu->promotions)
+                      : 0;
+    uint32_t class = gn_tier_class(&tier->experts, layer->index);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct gn_promotion *promotion = &gpu->promotions[i];
+        const uint8_t *slices[GN_MAX_SLICES];
+        const void *parts[GN_GPU_PARTS];
+        for (uint32_t s = 0; s < layer->n_slices; s++) {
+            slices[s] = gn_slice_data(&layer->slices[s], promotion->expert,
+                                      gpu->stream->slot_memory[promotion->ram_slot]);
+        }
+        gn_gpu_parts_of(run, promotion->expert, slices, parts);
+        gn_gpu_pool_put(&tier->pools[class], &tier->device,
+                        promotion->slot - gn_cache_class_first_slot(tier->experts.cache, class), parts);
+    }
+    gn_tier_end(&tier->experts);
+}
