@@ -216,6 +216,7 @@ static void add_decoding(struct session *session, const struct guanaco_stats *be
     take_stats(session, &after);
     session->decoding.hits += after.hits - before->hits;
     session->decoding.misses += after.misses - before->misses;
+    session->decoding.gpu_hits += after.gpu_hits - before->gpu_hits;
     session->decoding.read_bytes += after.read_bytes - before->read_bytes;
 }
 
@@ -302,10 +303,16 @@ void session_print_closing_line(const struct session *session) {
                                    "prefill %" PRIu64 " tokens at %.1f tok/s, decode %" PRIu64 " tokens at %.1f tok/s",
                                    session->prefill_tokens, per_second(session->prefill_tokens, session->prefill_ns),
                                    session->decode_tokens, per_second(session->decode_tokens, session->decode_ns));
-    uint64_t looked_up = session->decoding.hits + session->decoding.misses;
+    uint64_t on_gpu = session->decoding.gpu_hits, hits = session->decoding.hits + on_gpu;
+    uint64_t looked_up = hits + session->decoding.misses;
     if (looked_up > 0 && session->decode_tokens > 0) {
-        used += (size_t)snprintf(text + used, sizeof text - used, ", hit rate %.1f %%, %.2f MiB read per token",
-                                 100 * (double)session->decoding.hits / (double)looked_up,
+        used += (size_t)snprintf(text + used, sizeof text - used, ", hit rate %.1f %%",
+                                 100 * (double)hits / (double)looked_up);
+        if (on_gpu > 0) {
+            used += (size_t)snprintf(text + used, sizeof text - used, " (%.1f %% on the GPU)",
+                                     100 * (double)on_gpu / (double)looked_up);
+        }
+        used += (size_t)snprintf(text + used, sizeof text - used, ", %.2f MiB read per token",
                                  (double)session->decoding.read_bytes / (double)session->decode_tokens / (1 << 20));
     }
     snprintf(text + used, sizeof text - used, ", peak memory %s", gn_format_bytes(gn_memory_peak(), peak));

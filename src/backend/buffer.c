@@ -5,8 +5,8 @@
 //
 // The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
 #include "backend/backend.h"
-#include "backend/gpu.h"
 #include "backend/geometry.h"
+#include "backend/gpu.h"
 #include "config/log.h"
 #include "model/dense.h"
 #include "model/mapping.h"

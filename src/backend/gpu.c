@@ -102,17 +102,17 @@ void gn_gpu_close(struct gn_gpu *gpu) {
 
 // Layers in order, as llama.cpp splits them by default: a share for each device, by its tier's size.
 static void share_out_layers(struct gn_gpu *gpu) {
-    uint64_t bytes[GN_MOST_TIERS], all = 0, before = 0;
+    uint64_t all = 0, before = 0;
     uint32_t n = 0, given = 0, l = 0;
     for (uint32_t t = 0; t < gpu->n_tiers; t++) {
-        bytes[t] = gn_gpu_tier_budget(&gpu->tiers[t], &gpu->layers);
-        all += bytes[t];
+        gpu->tiers[t].budget = gn_gpu_tier_budget(&gpu->tiers[t], &gpu->layers);
+        all += gpu->tiers[t].budget;
     }
     for (uint32_t i = 0; i < gpu->layers.n; i++) {
         n += gpu->layers.layer[i].fits;
     }
     for (uint32_t t = 0; t < gpu->n_tiers && all > 0; t++) {
-        before += bytes[t];
+        before += gpu->tiers[t].budget;
         uint32_t until = (uint32_t)((double)n * (double)before / (double)all + 0.5);
         for (; l < gpu->layers.n && given < until; l++) {
             if (gpu->layers.layer[l].fits) {
@@ -129,9 +129,8 @@ static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     share_out_layers(gpu);
     for (uint32_t t = 0; t < gpu->n_tiers; t++) {
         struct gn_gpu_tier *tier = &gpu->tiers[t];
-        uint64_t budget = gn_gpu_tier_budget(tier, &gpu->layers);
-        if (budget > 0) {
-            gn_gpu_tier_open(tier, &gpu->layers, run, budget, (uint32_t)gpu->knobs->value[GN_GPU_INSERTS]);
+        if (tier->budget > 0) {
+            gn_gpu_tier_open(tier, &gpu->layers, run, (uint32_t)gpu->knobs->value[GN_GPU_INSERTS]);
         }
     }
     gpu->stream->tiers = calloc(gpu->layers.n, sizeof(struct gn_tier *));
@@ -161,17 +160,22 @@ static void see(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     }
 }
 
-// The first pass through the layers has ended when one comes that is not after the last.
-static void learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
+// Opens the tiers when the first pass through the layers has ended: with the last layer, or with one that is not after
+// the one before it. Returns whether they are open for this run.
+static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     uint32_t index = run->layer->index;
     bool piece = index == gpu->last_layer && !(run->slices & gpu->last_slices);
     if (gpu->last_slices && index <= gpu->last_layer && !piece) {
         open_tiers(gpu, run);
-        return;
+        return true;
     }
     see(gpu, run);
     gpu->last_layer = index;
     gpu->last_slices = run->slices;
+    if (index + 1 == gpu->layers.n && gpu->layers.layer[index].fits) {
+        open_tiers(gpu, run);
+    }
+    return false;
 }
 
 // ------------------------------------------------------------------------------------------------- events
@@ -201,8 +205,8 @@ static void look_up(struct gn_gpu *gpu, struct gn_moe_run *run) {
 }
 
 bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill) {
-    if (!gpu->opened) {
-        learn(gpu, run);
+    if (!gpu->opened && !learn(gpu, run)) {
+        return false;
     }
     const struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
     if (!layer->tier) {
@@ -277,8 +281,8 @@ void gn_gpu_end(struct gn_gpu *gpu, const struct gn_moe_run *run, bool done) {
         const uint8_t *slices[GN_MAX_SLICES];
         const void *parts[GN_GPU_PARTS];
         for (uint32_t s = 0; s < layer->n_slices; s++) {
-            slices[s] = gn_slice_data(&layer->slices[s], promotion->expert,
-                                      gpu->stream->slot_memory[promotion->ram_slot]);
+            slices[s] =
+                gn_slice_data(&layer->slices[s], promotion->expert, gpu->stream->slot_memory[promotion->ram_slot]);
         }
         gn_gpu_parts_of(run, promotion->expert, slices, parts);
         gn_gpu_pool_put(&tier->pools[class], &tier->device,

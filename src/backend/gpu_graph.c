@@ -195,8 +195,7 @@ static bool stand_in(const struct gn_gpu_shape *shape, uint32_t n_slots, struct 
     return *context != NULL;
 }
 
-bool gn_gpu_graph_supported(const struct gn_moe_run *run, ggml_backend_dev_t device,
-                            const struct gn_gpu_shape *shape) {
+bool gn_gpu_graph_supported(const struct gn_moe_run *run, ggml_backend_dev_t device, const struct gn_gpu_shape *shape) {
     struct ggml_tensor *parts[GN_GPU_PARTS];
     struct ggml_context *context;
     struct gn_gpu_graph graph;
@@ -287,8 +286,7 @@ enum ggml_status gn_gpu_graph_start(struct gn_gpu_graph *graph, struct gn_moe_ru
     uint32_t first = run->n_cpu;
     uint32_t n_rows = run->row_start[run->n_experts] - run->row_start[first];
     build(graph, run, n_rows, pool->part);
-    if (!list_ready(&graph->copies, run, scratch, first) ||
-        !take_rows(graph, gpu, host_bytes(graph, run, n_rows)) ||
+    if (!list_ready(&graph->copies, run, scratch, first) || !take_rows(graph, gpu, host_bytes(graph, run, n_rows)) ||
         !ggml_gallocr_alloc_graph(graph->allocator, graph->graph)) {
         return GGML_STATUS_ALLOC_FAILED;
     }

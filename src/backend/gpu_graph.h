@@ -51,7 +51,8 @@ bool gn_gpu_graph_reserve(struct gn_gpu_graph *graph, const struct gn_moe_run *r
                           const struct gn_gpu_shape *shape, uint32_t n_rows);
 size_t gn_gpu_graph_bytes(const struct gn_gpu_graph *graph); // of the device's memory
 
-// Begins to compute the experts run->n_cpu … n_experts-1 of a sorted run, which are in run->slots of the pool. Returns GGML_STATUS_ALLOC_FAILED when memory is short: nothing has begun then.
+// Begins to compute the experts run->n_cpu … n_experts-1 of a sorted run, which are in run->slots of the pool. Returns
+// GGML_STATUS_ALLOC_FAILED when memory is short: nothing has begun then.
 enum ggml_status gn_gpu_graph_start(struct gn_gpu_graph *graph, struct gn_moe_run *run, struct gn_scratch *scratch,
                                     struct gn_gpu_device *gpu, const struct gn_gpu_pool *pool);
 // Waits for it, and copies the results to where ggml expects them.

@@ -34,10 +34,10 @@ bool gn_gpu_shape_same(const struct gn_gpu_shape *a, const struct gn_gpu_shape *
 
 struct gn_gpu_device {
     ggml_backend_dev_t device;
-    const char *name;              // as llama.cpp prints it
-    ggml_backend_t compute, copy;  // two streams of the same device
+    const char *name;             // as llama.cpp prints it
+    ggml_backend_t compute, copy; // two streams of the same device
     ggml_backend_buffer_type_t type;
-    size_t largest;                // bytes a tensor may have
+    size_t largest; // bytes a tensor may have
     struct gn_gpu_staging {
         ggml_backend_buffer_t buffer; // NULL: ordinary memory
         uint8_t *memory;

@@ -23,33 +23,33 @@ static uint64_t bytes_of_all(const struct gn_gpu_layers *layers, const struct gn
     for (uint32_t l = 0; l < layers->n; l++) {
         const struct gn_gpu_layer *layer = &layers->layer[l];
         if (may_serve(layer, tier)) {
-            bytes += gn_gpu_shape_bytes(&layer->shape) * (most_slots < layer->n_experts ? most_slots : layer->n_experts);
+            bytes +=
+                gn_gpu_shape_bytes(&layer->shape) * (most_slots < layer->n_experts ? most_slots : layer->n_experts);
         }
     }
     return bytes;
 }
 
-uint64_t gn_gpu_tier_budget(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers) {
+// Whether the size is of experts alone: what computes them comes on top.
+static bool is_of_experts(const struct gn_tier_wish *wish) {
+    return wish->size == GN_TIER_SHARE || wish->size == GN_TIER_SLOTS;
+}
+
+uint64_t gn_gpu_tier_budget(const struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers) {
+    const struct gn_tier_wish *wish = &tier->wish;
     size_t free_bytes, total_bytes;
     ggml_backend_dev_memory(tier->device.device, &free_bytes, &total_bytes);
-    uint64_t all = bytes_of_all(layers, tier, UINT32_MAX), asked = 0;
-    switch (tier->wish.size) {
-    case GN_TIER_AUTO:
-        asked = free_bytes > LEFT_FREE ? free_bytes - LEFT_FREE : 0;
-        if (asked == 0) {
+    if (wish->size == GN_TIER_AUTO) {
+        if (free_bytes <= LEFT_FREE) {
             gn_warn("%s: only %.0f MiB are free, and %.0f MiB are to stay so: no experts are held there",
                     tier->device.name, (double)free_bytes / MIB, (double)LEFT_FREE / MIB);
         }
-        return asked;
-    case GN_TIER_SHARE:
-        asked = (uint64_t)((double)all * tier->wish.share);
-        break;
-    case GN_TIER_SLOTS:
-        asked = bytes_of_all(layers, tier, tier->wish.slots);
-        break;
-    case GN_TIER_BYTES:
-        asked = tier->wish.bytes;
-        break;
+        return free_bytes > LEFT_FREE ? free_bytes - LEFT_FREE : 0;
+    }
+    uint64_t asked = wish->bytes;
+    if (is_of_experts(wish)) {
+        double all = (double)bytes_of_all(layers, tier, UINT32_MAX);
+        asked = wish->size == GN_TIER_SLOTS ? bytes_of_all(layers, tier, wish->slots) : (uint64_t)(all * wish->share);
     }
     if (asked > free_bytes) {
         gn_warn("%s has %.0f MiB free of the %.0f MiB asked for: it holds fewer experts", tier->device.name,
@@ -137,9 +137,8 @@ static bool cut(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers, ui
 static bool too_large(const struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers) {
     for (uint32_t l = 0; l < layers->n; l++) {
         const struct gn_gpu_layer *layer = &layers->layer[l];
-        if (layer->tier == tier &&
-            gn_cache_class_slots(tier->experts.cache, gn_tier_class(&tier->experts, l)) >
-                tier->device.largest / gn_gpu_shape_largest(&layer->shape)) {
+        if (layer->tier == tier && gn_cache_class_slots(tier->experts.cache, gn_tier_class(&tier->experts, l)) >
+                                       tier->device.largest / gn_gpu_shape_largest(&layer->shape)) {
             return true;
         }
     }
@@ -201,7 +200,7 @@ static bool try_pools(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, ui
 
 // ------------------------------------------------------------------------------------------------- the tier
 
-// Takes what computing needs; it comes out of the budget.
+// Takes what computing needs; it comes out of a budget in bytes.
 static bool take_graph(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers, const struct gn_moe_run *run,
                        uint64_t *budget) {
     uint64_t rows = *budget / GRAPH_SHARE / run->row_bytes, expert = 0;
@@ -216,7 +215,7 @@ static bool take_graph(struct gn_gpu_tier *tier, const struct gn_gpu_layers *lay
         !gn_gpu_device_stage(&tier->device, expert)) {
         return false;
     }
-    uint64_t bytes = gn_gpu_graph_bytes(&tier->graph);
+    uint64_t bytes = is_of_experts(&tier->wish) ? 0 : gn_gpu_graph_bytes(&tier->graph);
     *budget = *budget > bytes ? *budget - bytes : 0;
     return true;
 }
@@ -228,7 +227,8 @@ static void describe(const struct gn_gpu_tier *tier, uint32_t served) {
 }
 
 bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, const struct gn_moe_run *run,
-                      uint64_t budget, uint32_t inserts) {
+                      uint32_t inserts) {
+    uint64_t budget = tier->budget;
     if (!take_graph(tier, layers, run, &budget)) {
         gn_warn("%s: no memory to compute there: no experts are held there", tier->device.name);
         gn_gpu_tier_close(tier);

@@ -28,19 +28,19 @@ struct gn_gpu_tier {
     struct gn_tier experts;
     struct gn_gpu_pool *pools; // [size classes of the tier]
     uint32_t n_pools;
+    uint64_t budget;  // bytes that it may take
     uint64_t bytes;   // that pools take on the device
     uint64_t counted; // of them, and of what is computed with, in the process's counters
     struct gn_gpu_graph graph;
     uint32_t most_rows; // that a graph takes
 };
 
-// Bytes that the tier may take, as it was asked for: at most what the device has free, which a line says. For a tier
-// whose layers are not known yet, shares are of all layers. 0: none.
-uint64_t gn_gpu_tier_budget(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers);
+// Bytes that the tier may take for experts and computing, as it was asked for: at most what the device has free, which
+// a line says. Shares and slots are of the layers that may be its own. 0: none.
+uint64_t gn_gpu_tier_budget(const struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers);
 
-// Takes the memory for the layers that name the tier, or for some of them; the others name none afterwards. run: one of
-// these layers'. A tier that does not fit is made smaller; a line says what came of it. Returns whether the tier is
-// open.
+// Takes tier->budget for the layers that name the tier, or for some of them. run: one of these layers'. A tier that
+// does not fit is made smaller; lines say what came of it. Returns whether the tier is open.
 bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, const struct gn_moe_run *run,
-                      uint64_t budget, uint32_t inserts);
+                      uint32_t inserts);
 void gn_gpu_tier_close(struct gn_gpu_tier *tier);

@@ -69,9 +69,9 @@ struct gn_moe_run {
 
     uint32_t *experts; // [n_experts] used: first those that the CPU computes, then those on a device, each ascending
     uint32_t n_experts, n_cpu;
-    uint32_t *slots; // [n_experts] of the device, beside those on it
-    uint32_t *held;  // [n_experts] for whoever sorts them out
-    uint32_t *count; // [experts of the layer] rows of each
+    uint32_t *slots;     // [n_experts] of the device, beside those on it
+    uint32_t *held;      // [n_experts] for whoever sorts them out
+    uint32_t *count;     // [experts of the layer] rows of each
     uint32_t *next;      // [experts of the layer] where each one's next row goes
     uint32_t *row_start; // [n_experts + 1] into rows[]
     uint32_t *rows;      // token * n_used + k, sorted by expert

@@ -57,7 +57,8 @@ struct gn_promotion {
 };
 
 // Chooses which of the event's experts come up, of those that `ram` holds now: the most used first, as many as tier's
-// policy admits and the token may have. They leave the RAM's slots. Fills promotions[], which has room for n, and returns how many.
+// policy admits and the token may have. They leave the RAM's slots. Fills promotions[], which has room for n, and
+// returns how many.
 uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t layer, const uint32_t *experts,
                          uint32_t n, struct gn_promotion *promotions);
 // Takes an expert out again whose copy failed.

@@ -206,8 +206,9 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                       .wanted = "a size, a share of all experts such as 25%, auto, off",
                       .fallback_text = "off",
                       .fits = gn_tier_size_is,
-                      .help = "memory of the first GPU for experts: the most used are held and computed there, while the "
-                              "CPU computes the others. auto: what is free there, less 1 GiB"},
+                      .help =
+                          "memory of the first GPU for experts: the most used are held and computed there, while the "
+                          "CPU computes the others. auto: what is free there, less 1 GiB"},
     [GN_GPU_SLOTS] = {.flag = "--gpu-slots",
                       .environment = "GUANACO_GPU_SLOTS",
                       .value_name = "N",

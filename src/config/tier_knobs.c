@@ -31,7 +31,8 @@ static void keep_devices(struct gn_tier_list *list) {
     uint32_t n = 0;
     for (uint32_t t = 0; t + 1 < list->n; t++) {
         const struct gn_tier_wish *wish = &list->tier[t];
-        bool none = (wish->size == GN_TIER_BYTES && wish->bytes == 0) || (wish->size == GN_TIER_SHARE && wish->share <= 0);
+        bool none =
+            (wish->size == GN_TIER_BYTES && wish->bytes == 0) || (wish->size == GN_TIER_SHARE && wish->share <= 0);
         if (!none) {
             list->tier[n++] = *wish;
         }
