@@ -29,7 +29,7 @@ static uint32_t find_devices(struct gn_gpu *gpu, const struct gn_tier_list *list
         const struct gn_tier_wish *wish = &list->tier[i];
         const char *name = wish->name[0] ? wish->name : NULL;
         struct gn_gpu_tier *tier = &gpu->tiers[gpu->n_tiers];
-        *tier = (struct gn_gpu_tier){.wish = *wish, .policy = &gn_policy_slru};
+        *tier = (struct gn_gpu_tier){.wish = *wish, .policy = &GN_TIER_POLICY};
         char why[256];
         if (wish->policy[0] && gn_policy_find(wish->policy, &tier->policy, why, sizeof why)) {
             gn_warn("--tiers: %s", why);

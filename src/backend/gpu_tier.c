@@ -10,7 +10,6 @@
 #define LEAST_ROWS 256u        // that a graph must take: a batch of decode
 #define GRAPH_SHARE 8          // at most one part in so many of a tier's memory is for computing
 #define SHRINKS 24             // times that a tier is made smaller until it fits
-#define SECOND_MISS_WINDOW 32  // tokens
 
 // ------------------------------------------------------------------------------------------------- budget
 
@@ -125,7 +124,6 @@ static bool cut(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers, ui
         .n_layers = layers->n,
         .budget = budget,
         .policy = tier->policy,
-        .admission = {.window = SECOND_MISS_WINDOW},
         .inserts = inserts,
     };
     bool done = cut && !gn_tier_open(&options, &tier->experts);

@@ -415,20 +415,27 @@ static uint32_t victim_in(struct gn_cache *cache, uint32_t group) {
     return cache->pins ? gn_lists_oldest(&cache->hot, group, in_use, cache) : GN_NONE;
 }
 
+// Whether the entry's layer has not got its share.
+static bool has_room(const struct gn_cache *cache, uint32_t entry) {
+    uint32_t layer = cache->layer_of[entry];
+    return !cache->shares || cache->held[layer] < gn_shares_of(cache->shares, layer);
+}
+
+static uint32_t victim_for(struct gn_cache *cache, uint32_t entry) {
+    bool of_another = cache->shares && has_room(cache, entry);
+    uint32_t group = of_another ? most_over(cache, cache->layer_of[entry]) : group_of(cache, entry);
+    return cache->error ? GN_NONE : victim_in(cache, group);
+}
+
 // A slot for the entry, which is not in it yet.
 static uint32_t find_slot(struct gn_cache *cache, uint32_t entry, bool may_evict) {
     uint32_t layer = cache->layer_of[entry], slot = cache->classes[class_of(cache, entry)].free_slot;
-    bool room = !cache->shares || cache->held[layer] < gn_shares_of(cache->shares, layer);
-    if (room && slot != GN_NONE) {
+    if (has_room(cache, entry) && slot != GN_NONE) {
         cache->classes[class_of(cache, entry)].free_slot = cache->slots[slot].next_free;
         cache->held[layer]++;
         return slot;
     }
-    if (!may_evict || cache->error) {
-        return GN_NONE;
-    }
-    uint32_t group = cache->shares && room ? most_over(cache, layer) : group_of(cache, entry);
-    uint32_t victim = victim_in(cache, group);
+    uint32_t victim = may_evict ? victim_for(cache, entry) : GN_NONE;
     if (victim == GN_NONE) {
         return GN_NONE;
     }
@@ -445,10 +452,18 @@ static void put_into(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
     layer_totals(cache, entry)->resident++;
 }
 
-uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
+static bool is_admitted(const struct gn_cache *cache, uint32_t entry) {
     bool hot = cache->pins && gn_pins_hot(cache->pins, entry);
-    bool admitted = hot || !cache->admission || gn_admission_admits(cache->admission, entry);
-    uint32_t slot = find_slot(cache, entry, may_evict && admitted);
+    return hot || !cache->admission || gn_admission_admits(cache->admission, entry);
+}
+
+uint32_t gn_cache_victim(struct gn_cache *cache, uint32_t entry) {
+    bool takes_free = has_room(cache, entry) && cache->classes[class_of(cache, entry)].free_slot != GN_NONE;
+    return takes_free || !is_admitted(cache, entry) ? GN_NONE : victim_for(cache, entry);
+}
+
+uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {
+    uint32_t slot = find_slot(cache, entry, may_evict && is_admitted(cache, entry));
     if (slot == GN_NONE) {
         return GN_NONE;
     }

@@ -61,6 +61,9 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry);
 // Gives a missing expert a slot: a free one, or, if `evict`, that of the policy's victim. GN_NONE when there is
 // neither.
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool evict);
+// The expert that such an insertion would push out. GN_NONE: none, because a slot is free, or because the expert may
+// not come in. It asks the policy, as the insertion will again: one that draws lots may name another then.
+uint32_t gn_cache_victim(struct gn_cache *cache, uint32_t entry);
 // Takes an expert out again whose bytes did not arrive. Its slot is free.
 void gn_cache_drop(struct gn_cache *cache, uint32_t entry);
 void gn_cache_end(struct gn_cache *cache);

@@ -1,8 +1,10 @@
 // A tier above the RAM slots: experts that are held on another device, as long as they are used most. Decides; moves no
 // bytes. The engine and the simulator run exactly this.
 //
-// A tier is a cache with two rules of its own. An expert comes up from RAM, never from disk, and leaves its slot there:
-// what is in one tier is in no other. And only so many come up for each token, for every one must be copied.
+// A tier is a cache with three rules of its own. An expert comes up from RAM, never from disk, and leaves its slot
+// there: what is in one tier is in no other. Only so many come up for each token, for every one must be copied. And one
+// that would push another out must have been used more than it of late, by a margin: what is gained must pay for the
+// copy.
 //
 // One event of decode:
 //
@@ -31,12 +33,30 @@ struct gn_tier_options {
     uint32_t inserts; // experts that may come up for each token, at most
 };
 
+// What won of all that was tried (docs/tiers.md says by how much): this policy to name victims, no admission filter, so
+// many inserts, and a margin of so many uses.
+#define GN_TIER_POLICY gn_policy_slru
+#define GN_TIER_INSERTS 32
+#define GN_TIER_MARGIN 2.0F
+// Uses fade, to a half after so many tokens. What is left of an expert's uses is what may be expected of the next
+// GN_TIER_HALF_LIFE / ln 2 tokens, 46, if it goes on being used as often.
+#define GN_TIER_HALF_LIFE 32
+
+struct gn_tier_use {
+    float uses; // faded, as of `token`
+    uint32_t token;
+};
+
 struct gn_tier {
     struct gn_cache *cache; // for what may be asked: slots, classes, totals
     uint32_t inserts;       // as in the options; may be changed between events
-    uint32_t n_served;      // layers
-    uint32_t *index;        // [layers] of those served, as the cache counts them; GN_NONE: not served
-    uint32_t credit;        // for inserts: one costs n_served, every event brings `inserts`
+    float margin;      // GN_TIER_MARGIN; may be changed between events, to the uses that a copy takes as much time as
+    uint32_t n_served; // layers
+    uint32_t *index;   // [layers] of those served, as the cache counts them; GN_NONE: not served
+    uint32_t credit;   // for inserts: one costs n_served, every event brings `inserts`
+    struct gn_tier_use *uses; // [experts of the layers served]
+    uint32_t token, layer;    // counted from 1 by the sweeps through the layers; of the last event
+    bool in_event;            // the running event has been counted
 };
 
 // Returns 0, or as gn_cache_open().
@@ -56,9 +76,9 @@ struct gn_promotion {
     uint32_t ram_slot; // that it left; its bytes stay there until the RAM's next event
 };
 
-// Chooses which of the event's experts come up, of those that `ram` holds now: the most used first, as many as tier's
-// policy admits and the token may have. They leave the RAM's slots. Fills promotions[], which has room for n, and
-// returns how many.
+// Chooses which of the event's experts come up, of those that `ram` holds now: the most used of late first, as many as
+// the token may have, each into a free slot or over one that was used less by the margin. They leave the RAM's slots.
+// Fills promotions[], which has room for n, and returns how many.
 uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t layer, const uint32_t *experts,
                          uint32_t n, struct gn_promotion *promotions);
 // Takes an expert out again whose copy failed.

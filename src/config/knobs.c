@@ -219,7 +219,7 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                         .environment = "GUANACO_GPU_INSERTS",
                         .value_name = "N",
                         .kind = GN_KIND_COUNT,
-                        .fallback = 8,
+                        .fallback = 32,
                         .most = 1 << 16,
                         .help = "experts that are copied to a GPU for each token, at most"},
     [GN_STAGING] = {.flag = "--staging",

@@ -125,6 +125,7 @@ static void pushes_out_nothing_that_the_event_uses(void **state) {
     assert_int_equal(slots, 4);
     assert_int_equal(use(&world, 0, first, 2, &hits), 2);
     assert_int_equal(use(&world, 1, first, 2, &hits), 2);
+    world.tier.margin = -1;
     assert_int_equal(use(&world, 0, second, 4, &hits), 2); // in place of layer 1's
     assert_int_equal(hits, 2);
     assert_int_equal(use(&world, 0, second, 4, &hits), 0);
@@ -137,9 +138,48 @@ static void what_was_used_once_pushes_nothing_out(void **state) {
     struct world world;
     uint32_t hits, first[] = {0, 1, 2, 3}, second[] = {8};
     open_world(&world, 6, 30, 8);
+    world.tier.margin = -1;
     assert_int_equal(use(&world, 0, first, 4, &hits), 4); // free slots are open to all
     assert_int_equal(use(&world, 0, second, 1, &hits), 0);
     assert_int_equal(use(&world, 0, second, 1, &hits), 1);
+    close_world(&world);
+}
+
+static void pushes_out_what_is_used_less_by_the_margin(void **state) {
+    (void)state;
+    struct world world;
+    uint32_t hits, first[] = {0, 1, 2, 3}, second[] = {8};
+    open_world(&world, 6, 30, 0);
+    assert_int_equal(use(&world, 0, first, 4, &hits), 4);
+    assert_int_equal(use(&world, 0, second, 1, &hits), 0); // 1 to 0.98
+    assert_int_equal(use(&world, 0, second, 1, &hits), 0); // 1.98 to 0.96
+    assert_int_equal(use(&world, 0, second, 1, &hits), 0); // 2.94 to 0.94
+    assert_int_equal(use(&world, 0, second, 1, &hits), 1); // 3.87 to 0.92
+    assert_int_equal(use(&world, 0, first, 4, &hits), 0);
+    assert_int_equal(hits, 3);
+    close_world(&world);
+}
+
+static void uses_fade(void **state) {
+    (void)state;
+    struct world world;
+    uint32_t hits, often[] = {0, 1, 2, 3}, later[] = {8}, other[] = {9};
+    open_world(&world, 6, 30, 0);
+    for (int i = 0; i < 20; i++) {
+        use(&world, 0, often, 4, &hits);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(use(&world, 0, later, 1, &hits), 0);
+    }
+    for (int i = 0; i < 2 * GN_TIER_HALF_LIFE; i++) { // 16.5 uses become 4.1 and less
+        use(&world, 3, other, 1, &hits);
+        use(&world, 1, other, 1, &hits);
+    }
+    uint32_t came = 0;
+    for (int i = 0; i < 6; i++) {
+        came += use(&world, 0, later, 1, &hits);
+    }
+    assert_int_equal(came, 1);
     close_world(&world);
 }
 
@@ -162,6 +202,8 @@ int main(void) {
         cmocka_unit_test(the_most_used_come_first),
         cmocka_unit_test(pushes_out_nothing_that_the_event_uses),
         cmocka_unit_test(what_was_used_once_pushes_nothing_out),
+        cmocka_unit_test(pushes_out_what_is_used_less_by_the_margin),
+        cmocka_unit_test(uses_fade),
         cmocka_unit_test(a_failed_copy_is_taken_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
