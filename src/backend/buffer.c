@@ -72,8 +72,9 @@ static void buffer_free(ggml_backend_buffer_t handle) {
     }
     pthread_mutex_unlock(&list_lock);
     atomic_fetch_sub(&gn_stats.dense_bytes, buffer->stream ? buffer->stream->dense_bytes : 0);
-    gn_gpu_close(buffer->stream ? buffer->stream->gpu : NULL);
+    struct gn_gpu *gpu = buffer->stream ? buffer->stream->gpu : NULL;
     gn_stream_close(buffer->stream);
+    gn_gpu_close(gpu);
     gn_spool_close(buffer->spool);
     while (buffer->weights) {
         struct weight_list *next = buffer->weights->next;
@@ -410,9 +411,9 @@ static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
     }
     struct gn_dense_result result;
     bool lock = knobs->value[GN_LOCK] >= GN_LOCK_DENSE || knobs->value[GN_DENSE] == GN_DENSE_LOCK;
-    int failed = gn_dense_protect(buffer->files, buffer->n_files, &buffer->stream->map,
-                                  (enum gn_dense_mode)knobs->value[GN_DENSE], gn_stream_dense_room(buffer->stream, knobs),
-                                  !interposed(), lock ? &buffer->stream->locks : NULL, &result);
+    int failed = gn_dense_protect(
+        buffer->files, buffer->n_files, &buffer->stream->map, (enum gn_dense_mode)knobs->value[GN_DENSE],
+        gn_stream_dense_room(buffer->stream, knobs), !interposed(), lock ? &buffer->stream->locks : NULL, &result);
     if (failed) {
         gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
         return failed;
@@ -539,6 +540,8 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) 
         pthread_mutex_lock(&stream->lock);
         if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && make_ready(stream, knobs) == 0) {
             gn_stream_describe(stream, text, size);
+            size_t used = strlen(text);
+            gn_gpu_describe(stream->gpu, text + used, size - used);
         } else if (stream->error[0]) {
             snprintf(text, size, "nothing is streamed: %s", stream->error);
         }

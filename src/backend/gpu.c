@@ -4,6 +4,9 @@
 #include "config/log.h"
 #include "stats/stats.h"
 
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +18,12 @@ struct gn_gpu {
     struct gn_gpu_layers layers;
     uint32_t last_layer, last_slices; // seen last
     bool opened;
+    struct gn_tier **tier_of;        // [layers] the stream's: the tier that serves each
     struct gn_promotion *promotions; // [most experts of any layer]
     // The running event.
     struct gn_gpu_tier *now;
     bool prefill, computes;
+    uint64_t started_ns, submitted_ns;
 };
 
 // ------------------------------------------------------------------------------------------------- life
@@ -48,6 +53,18 @@ static uint32_t find_devices(struct gn_gpu *gpu, const struct gn_tier_list *list
     return gpu->n_tiers;
 }
 
+// Says once that a GPU could be used, to whoever has not said that it should not be.
+static void mention_gpu(const struct gn_knobs *knobs) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    ggml_backend_dev_t device = gn_gpu_find(NULL);
+    if (device && !knobs->given[GN_GPU_CACHE] && !knobs->given[GN_TIERS] && !atomic_flag_test_and_set(&said)) {
+        size_t free_bytes, total_bytes;
+        ggml_backend_dev_memory(device, &free_bytes, &total_bytes);
+        gn_info("%s (%.1f GiB free) could hold and compute the most used experts: --gpu-cache auto",
+                ggml_backend_dev_name(device), (double)free_bytes / (1 << 30));
+    }
+}
+
 static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_tier_list list;
     char why[256];
@@ -56,6 +73,7 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
         return NULL;
     }
     if (list.n == 0) {
+        mention_gpu(knobs);
         return NULL;
     }
     struct gn_gpu *gpu = calloc(1, sizeof *gpu);
@@ -90,8 +108,7 @@ void gn_gpu_close(struct gn_gpu *gpu) {
         for (uint32_t t = 0; t < gpu->n_tiers; t++) {
             gn_gpu_tier_close(&gpu->tiers[t]);
         }
-        free(gpu->stream->tiers);
-        gpu->stream->tiers = NULL;
+        free(gpu->tier_of); // the stream has ended
         free(gpu->layers.layer);
         free(gpu->promotions);
         free(gpu);
@@ -133,14 +150,14 @@ static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
             gn_gpu_tier_open(tier, &gpu->layers, run, (uint32_t)gpu->knobs->value[GN_GPU_INSERTS]);
         }
     }
-    gpu->stream->tiers = calloc(gpu->layers.n, sizeof(struct gn_tier *));
+    gpu->stream->tiers = gpu->tier_of = calloc(gpu->layers.n, sizeof(struct gn_tier *));
     for (uint32_t l = 0; l < gpu->layers.n; l++) {
         struct gn_gpu_layer *layer = &gpu->layers.layer[l];
-        if (layer->tier && (!layer->tier->open || !gpu->stream->tiers)) {
+        if (layer->tier && (!layer->tier->open || !gpu->tier_of)) {
             layer->tier = NULL;
         }
         if (layer->tier) {
-            gpu->stream->tiers[l] = &layer->tier->experts;
+            gpu->tier_of[l] = &layer->tier->experts;
         }
     }
 }
@@ -180,17 +197,27 @@ static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
 
 // ------------------------------------------------------------------------------------------------- events
 
+// How many rows the device may have of the run. It need not have all of a prompt that it could: the CPU would wait.
+static uint32_t most_rows(const struct gn_gpu *gpu, const struct gn_moe_run *run) {
+    const struct gn_gpu_tier *tier = gpu->now;
+    if (!gpu->prefill || !tier->measures) {
+        return tier->most_rows;
+    }
+    double share = (double)gn_payoff_share(&tier->prefill) * (double)(run->n_used * run->n_tokens);
+    return share < tier->most_rows ? (uint32_t)share : tier->most_rows;
+}
+
 // Puts the experts that the tier holds behind the others.
 static void look_up(struct gn_gpu *gpu, struct gn_moe_run *run) {
     struct gn_tier *experts = &gpu->now->experts;
-    uint32_t layer = run->layer->index, rows = 0, n_held = 0;
+    uint32_t layer = run->layer->index, rows = 0, n_held = 0, most = most_rows(gpu, run);
     uint32_t first = gn_cache_class_first_slot(experts->cache, gn_tier_class(experts, layer));
     uint32_t *slot_of_held = run->next;
     run->n_cpu = 0;
     for (uint32_t i = 0; i < run->n_experts; i++) {
         uint32_t expert = run->experts[i];
         uint32_t slot = gpu->prefill ? gn_tier_peek(experts, layer, expert) : gn_tier_lookup(experts, layer, expert);
-        if (slot != GN_NONE && rows + run->count[expert] <= gpu->now->most_rows) {
+        if (slot != GN_NONE && rows + run->count[expert] <= most) {
             rows += run->count[expert];
             slot_of_held[n_held] = slot - first;
             run->held[n_held++] = expert;
@@ -225,23 +252,25 @@ bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill) {
     return true;
 }
 
-// From now on all is the CPU's. What the device holds stays there until the model goes.
+// From now on all is the CPU's.
 static void give_up(struct gn_gpu *gpu) {
     for (uint32_t l = 0; l < gpu->layers.n; l++) {
         if (gpu->layers.layer[l].tier == gpu->now) {
             gpu->layers.layer[l].tier = NULL;
-            gpu->stream->tiers[l] = NULL;
+            gpu->tier_of[l] = NULL;
         }
     }
 }
 
 enum ggml_status gn_gpu_start(struct gn_gpu *gpu, struct gn_moe_run *run, struct gn_scratch *scratch) {
+    gpu->started_ns = gpu->submitted_ns = gn_now_ns();
     if (!gpu->computes) {
         return GGML_STATUS_SUCCESS;
     }
     struct gn_gpu_tier *tier = gpu->now;
     const struct gn_gpu_pool *pool = &tier->pools[gn_tier_class(&tier->experts, run->layer->index)];
     enum ggml_status status = gn_gpu_graph_start(&tier->graph, run, scratch, &tier->device, pool);
+    gpu->submitted_ns = gn_now_ns();
     if (status == GGML_STATUS_SUCCESS) {
         return status;
     }
@@ -253,16 +282,37 @@ enum ggml_status gn_gpu_start(struct gn_gpu *gpu, struct gn_moe_run *run, struct
                 run->layer->block);
     }
     gn_gpu_end(gpu, run, false);
-    give_up(gpu);
+    give_up(gpu); // what it holds stays there until the model goes: a device that failed is not to be touched
     return status;
 }
 
 void gn_gpu_finish(struct gn_gpu *gpu, struct gn_moe_run *run) {
+    struct gn_gpu_tier *tier = gpu->now;
+    uint64_t cpu_done = gn_now_ns();
+    uint32_t on_device = run->n_experts - run->n_cpu, on_cpu = run->n_cpu;
     if (gpu->computes) {
-        uint64_t start = gn_now_ns();
-        gn_gpu_graph_finish(&gpu->now->graph, run, &gpu->now->device);
-        gn_count(gpu_wait_ns, gn_now_ns() - start);
-        gpu->computes = false;
+        gn_gpu_graph_finish(&tier->graph, run, &tier->device);
+        gn_count(gpu_wait_ns, gn_now_ns() - cpu_done);
+    }
+    if (gpu->prefill) {
+        on_device = run->row_start[run->n_experts] - run->row_start[run->n_cpu];
+        on_cpu = run->row_start[run->n_cpu];
+    }
+    gn_payoff_event(gpu->prefill ? &tier->prefill : &tier->decode, cpu_done - gpu->submitted_ns, on_cpu,
+                    gn_now_ns() - gpu->started_ns, on_device);
+    gpu->computes = false;
+}
+
+// Has the tier take in what pays, and end when nothing does.
+static void weigh(struct gn_gpu *gpu) {
+    struct gn_gpu_tier *tier = gpu->now;
+    tier->experts.margin = gn_payoff_margin(&tier->decode, GN_TIER_MARGIN);
+    if (isinf(tier->experts.margin)) {
+        gn_info("mode: %s costs more than it brings (%.2f ms for each expert more than the CPU would take): its "
+                "experts are the CPU's from now on; --gpu-inserts N keeps it",
+                tier->device.name, (double)-tier->decode.saved_ns / 1e6);
+        give_up(gpu);
+        gn_gpu_tier_close(tier);
     }
 }
 
@@ -285,8 +335,25 @@ void gn_gpu_end(struct gn_gpu *gpu, const struct gn_moe_run *run, bool done) {
                 gn_slice_data(&layer->slices[s], promotion->expert, gpu->stream->slot_memory[promotion->ram_slot]);
         }
         gn_gpu_parts_of(run, promotion->expert, slices, parts);
+        uint64_t start = gn_now_ns();
         gn_gpu_pool_put(&tier->pools[class], &tier->device,
                         promotion->slot - gn_cache_class_first_slot(tier->experts.cache, class), parts);
+        gn_payoff_copy(&tier->decode, gn_now_ns() - start);
     }
     gn_tier_end(&tier->experts);
+    if (tier->measures && done) {
+        weigh(gpu);
+    }
+}
+
+size_t gn_gpu_describe(const struct gn_gpu *gpu, char *text, size_t size) {
+    size_t used = 0;
+    for (uint32_t t = 0; gpu && t < gpu->n_tiers; t++) {
+        if (gpu->tiers[t].open && used + 2 < size) {
+            used += (size_t)snprintf(text + used, size - used, "; ");
+            gn_gpu_tier_describe(&gpu->tiers[t], text + used, size - used);
+            used += strlen(text + used);
+        }
+    }
+    return used;
 }

@@ -21,7 +21,7 @@ struct gn_gpu;
 // The model's tiers. NULL: none are asked for, there is no device, or memory is short; a line has said so where it was
 // asked for. Opens them on the first call.
 struct gn_gpu *gn_gpu_of(struct gn_stream *stream, const struct gn_knobs *knobs);
-void gn_gpu_close(struct gn_gpu *gpu); // NULL is allowed
+void gn_gpu_close(struct gn_gpu *gpu); // once its stream is closed; NULL is allowed
 
 // Returns whether a tier serves the run; if not, the other calls are not to be made.
 bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill);
@@ -30,3 +30,6 @@ bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill);
 enum ggml_status gn_gpu_start(struct gn_gpu *gpu, struct gn_moe_run *run, struct gn_scratch *scratch);
 void gn_gpu_finish(struct gn_gpu *gpu, struct gn_moe_run *run);
 void gn_gpu_end(struct gn_gpu *gpu, const struct gn_moe_run *run, bool done);
+
+// Appends "; Vulkan0 computes up to …" for each open tier. Returns its length. NULL is allowed.
+size_t gn_gpu_describe(const struct gn_gpu *gpu, char *text, size_t size);

@@ -9,8 +9,8 @@
 
 #include "ggml-alloc.h"
 
-// Rows that a graph takes at most: some backends' limit for one MUL_MAT_ID.
-#define GN_GPU_ROWS 4096
+// Rows that a graph takes at most: what their copies in page-locked memory may take.
+#define GN_GPU_ROWS 1024
 
 struct gn_gpu_graph {
     void *memory; // of the context

@@ -3,6 +3,7 @@
 #include "config/log.h"
 #include "stats/stats.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -38,6 +39,12 @@ uint64_t gn_gpu_tier_budget(const struct gn_gpu_tier *tier, const struct gn_gpu_
     const struct gn_tier_wish *wish = &tier->wish;
     size_t free_bytes, total_bytes;
     ggml_backend_dev_memory(tier->device.device, &free_bytes, &total_bytes);
+    if (wish->size == GN_TIER_AUTO && ggml_backend_dev_type(tier->device.device) == GGML_BACKEND_DEVICE_TYPE_IGPU) {
+        gn_warn("%s has no memory of its own, experts would only be copied: none are held there; give a size to have "
+                "it all the same",
+                tier->device.name);
+        return 0;
+    }
     if (wish->size == GN_TIER_AUTO) {
         if (free_bytes <= LEFT_FREE) {
             gn_warn("%s: only %.0f MiB are free, and %.0f MiB are to stay so: no experts are held there",
@@ -124,7 +131,7 @@ static bool cut(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers, ui
         .n_layers = layers->n,
         .budget = budget,
         .policy = tier->policy,
-        .inserts = inserts,
+        .inserts = inserts ? inserts : GN_TIER_INSERTS,
     };
     bool done = cut && !gn_tier_open(&options, &tier->experts);
     free(cut);
@@ -218,15 +225,17 @@ static bool take_graph(struct gn_gpu_tier *tier, const struct gn_gpu_layers *lay
     return true;
 }
 
-static void describe(const struct gn_gpu_tier *tier, uint32_t served) {
+void gn_gpu_tier_describe(const struct gn_gpu_tier *tier, char *text, size_t size) {
     uint32_t slots = gn_cache_slots(tier->experts.cache), experts = gn_cache_entries(tier->experts.cache);
-    gn_info("mode: %s holds up to %u experts (%.0f %% of those of %u layers) in %.1f MiB, and computes them, %s",
-            tier->device.name, slots, 100.0 * slots / experts, served, (double)tier->bytes / MIB, tier->policy->name);
+    snprintf(text, size, "%s computes up to %u experts (%.0f %% of those of %u layers) that it holds in %.1f MiB, %s",
+             tier->device.name, slots, 100.0 * slots / experts, tier->experts.n_served, (double)tier->bytes / MIB,
+             tier->policy->name);
 }
 
 bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, const struct gn_moe_run *run,
                       uint32_t inserts) {
     uint64_t budget = tier->budget;
+    tier->measures = inserts == 0;
     if (!take_graph(tier, layers, run, &budget)) {
         gn_warn("%s: no memory to compute there: no experts are held there", tier->device.name);
         gn_gpu_tier_close(tier);
@@ -256,7 +265,9 @@ bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, co
     tier->counted = tier->bytes + gn_gpu_graph_bytes(&tier->graph);
     gn_count(gpu_slots, gn_cache_slots(tier->experts.cache));
     gn_count(gpu_bytes, tier->counted);
-    describe(tier, served);
+    char text[256];
+    gn_gpu_tier_describe(tier, text, sizeof text);
+    gn_info("mode: %s", text);
     return true;
 }
 

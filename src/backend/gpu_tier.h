@@ -4,6 +4,7 @@
 #include "backend/gpu_graph.h"
 #include "cache/tier.h"
 #include "config/tier_knobs.h"
+#include "predict/payoff.h"
 
 // What is known of a layer once it has been seen.
 struct gn_gpu_layer {
@@ -33,6 +34,8 @@ struct gn_gpu_tier {
     uint64_t counted; // of them, and of what is computed with, in the process's counters
     struct gn_gpu_graph graph;
     uint32_t most_rows; // that a graph takes
+    bool measures;      // what comes up, and what of a prompt is computed here, is as measured; else as was asked for
+    struct gn_payoff decode, prefill; // in experts, and in rows
 };
 
 // Bytes that the tier may take for experts and computing, as it was asked for: at most what the device has free, which
@@ -40,7 +43,10 @@ struct gn_gpu_tier {
 uint64_t gn_gpu_tier_budget(const struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers);
 
 // Takes tier->budget for the layers that name the tier, or for some of them. run: one of these layers'. A tier that
-// does not fit is made smaller; lines say what came of it. Returns whether the tier is open.
+// does not fit is made smaller; lines say what came of it. inserts: experts that may come up for each token; 0: as many
+// as pay. Returns whether the tier is open.
 bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, const struct gn_moe_run *run,
                       uint32_t inserts);
+// "Vulkan0 computes up to 191 experts (50 % of those of 6 layers) that it holds in 10.1 MiB, slru"
+void gn_gpu_tier_describe(const struct gn_gpu_tier *tier, char *text, size_t size);
 void gn_gpu_tier_close(struct gn_gpu_tier *tier);

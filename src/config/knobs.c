@@ -219,9 +219,9 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                         .environment = "GUANACO_GPU_INSERTS",
                         .value_name = "N",
                         .kind = GN_KIND_COUNT,
-                        .fallback = 32,
                         .most = 1 << 16,
-                        .help = "experts that are copied to a GPU for each token, at most"},
+                        .help = "experts that are copied to a GPU for each token, at most; 0: as many as pay, and what "
+                                "of a prompt the GPU computes is measured as well"},
     [GN_STAGING] = {.flag = "--staging",
                     .environment = "GUANACO_STAGING",
                     .value_name = "N",

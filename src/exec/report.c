@@ -40,6 +40,27 @@ static size_t put_times(char *text, size_t size) {
                             percent(counter(&gn_stats.manage_ns), all));
 }
 
+// What tiers above the RAM have done: of experts that a layer they serve used, how many they held.
+static size_t put_tiers(const struct gn_stream *stream, char *text, size_t size) {
+    uint64_t hits = 0, used = 0, copied = 0;
+    uint32_t held = 0;
+    const struct gn_tier *last = NULL;
+    for (uint32_t l = 0; stream->tiers && l < stream->map.n_layers; l++) {
+        if (stream->tiers[l] && stream->tiers[l] != last) { // a tier's layers follow one another
+            last = stream->tiers[l];
+            struct gn_cache_totals totals = gn_cache_totals(last->cache);
+            hits += totals.hits;
+            used += totals.hits + totals.misses;
+            copied += totals.inserts;
+            held += totals.resident;
+        }
+    }
+    return last ? (size_t)snprintf(text, size,
+                                   ", on the GPU %" PRIu64 "/%" PRIu64 " (%.0f%%), %u held, %" PRIu64 " copied", hits,
+                                   used, percent(hits, used), held, copied)
+                : 0;
+}
+
 static void say_pins(const struct gn_stream *stream) {
     struct gn_pins_figures pins = gn_cache_pins(stream->cache);
     if (pins.most == 0 && !stream->has_pins) {
@@ -71,10 +92,11 @@ void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool
         return;
     }
     stream->report_tokens = 0;
-    char line[400];
+    char line[512];
     size_t used = put_common(stream, line, sizeof line);
     used += (size_t)snprintf(line + used, sizeof line - used, ", evictions=%" PRIu64,
                              gn_cache_totals(stream->cache).evictions);
+    used += put_tiers(stream, line + used, sizeof line - used);
     put_times(line + used, sizeof line - used);
     gn_info("pin cache: %s", line);
     say_pins(stream);
@@ -85,7 +107,7 @@ void gn_report_final(const struct gn_stream *stream) {
     if (totals.events == 0) {
         return;
     }
-    char line[700];
+    char line[800];
     size_t used = put_common(stream, line, sizeof line);
     used += (size_t)snprintf(line + used, sizeof line - used,
                              ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64
@@ -93,6 +115,7 @@ void gn_report_final(const struct gn_stream *stream) {
                              totals.evictions, counter(&gn_stats.pilot_calls), counter(&gn_stats.pilot_slices),
                              totals.hot_evictions, totals.rereads, percent(totals.rereads, totals.evictions),
                              gn_seed_source(stream));
+    used += put_tiers(stream, line + used, sizeof line - used);
     put_times(line + used, sizeof line - used);
     gn_info("pin cache, in all: %s", line);
     say_pins(stream);
