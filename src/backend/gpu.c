@@ -2,6 +2,7 @@
 
 #include "backend/gpu_tier.h"
 #include "config/log.h"
+#include "exec/seed.h"
 #include "stats/stats.h"
 
 #include <math.h>
@@ -20,6 +21,7 @@ struct gn_gpu {
     bool opened;
     struct gn_tier **tier_of;        // [layers] the stream's: the tier that serves each
     struct gn_promotion *promotions; // [most experts of any layer]
+    uint32_t *candidates;            // [most experts of any layer] that may come up
     // The running event.
     struct gn_gpu_tier *now;
     bool prefill, computes;
@@ -88,7 +90,8 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     gpu->knobs = knobs;
     gpu->layers = (struct gn_gpu_layers){calloc(n, sizeof *gpu->layers.layer), n};
     gpu->promotions = calloc(most, sizeof *gpu->promotions);
-    if (!gpu->layers.layer || !gpu->promotions || find_devices(gpu, &list) == 0) {
+    gpu->candidates = calloc(most, sizeof *gpu->candidates);
+    if (!gpu->layers.layer || !gpu->promotions || !gpu->candidates || find_devices(gpu, &list) == 0) {
         gn_gpu_close(gpu);
         return NULL;
     }
@@ -111,6 +114,7 @@ void gn_gpu_close(struct gn_gpu *gpu) {
         free(gpu->tier_of); // the stream has ended
         free(gpu->layers.layer);
         free(gpu->promotions);
+        free(gpu->candidates);
         free(gpu);
     }
 }
@@ -140,6 +144,16 @@ static void share_out_layers(struct gn_gpu *gpu) {
     }
 }
 
+// Tells the tier what is known of a layer's experts from elsewhere.
+static void tell_chances(const struct gn_gpu *gpu, uint32_t l) {
+    for (uint32_t e = 0; e < gpu->layers.layer[l].n_experts; e++) {
+        float chance = gn_seed_chance(gpu->stream, gn_cache_entry(gpu->stream->cache, l, e));
+        if (chance > 0) {
+            gn_tier_prior(gpu->tier_of[l], l, e, chance);
+        }
+    }
+}
+
 // Opens the tiers. Those that do not open serve no layer.
 static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     gpu->opened = true;
@@ -158,6 +172,7 @@ static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
         }
         if (layer->tier) {
             gpu->tier_of[l] = &layer->tier->experts;
+            tell_chances(gpu, l);
         }
     }
 }
@@ -221,6 +236,7 @@ static void look_up(struct gn_gpu *gpu, struct gn_moe_run *run) {
             rows += run->count[expert];
             slot_of_held[n_held] = slot - first;
             run->held[n_held++] = expert;
+            gn_cache_used_elsewhere(gpu->stream->cache, gn_cache_entry(gpu->stream->cache, layer, expert));
         } else {
             run->experts[run->n_cpu++] = expert;
         }
@@ -316,15 +332,30 @@ static void weigh(struct gn_gpu *gpu) {
     }
 }
 
+// What may come up: the event's experts, and, as long as there is room, what is expected of the layer. Returns how
+// many.
+static uint32_t list_candidates(const struct gn_gpu *gpu, const struct gn_moe_run *run) {
+    const struct gn_cache *ram = gpu->stream->cache;
+    uint32_t n = run->n_cpu, layer = run->layer->index;
+    memcpy(gpu->candidates, run->experts, n * sizeof *gpu->candidates);
+    bool room = gn_tier_has_room(&gpu->now->experts, layer);
+    for (uint32_t e = 0; room && e < run->layer->n_experts; e++) {
+        uint32_t entry = gn_cache_entry(ram, layer, e);
+        if (run->count[e] == 0 && gn_seed_chance(gpu->stream, entry) > 0 && gn_cache_peek(ram, entry) != GN_NONE) {
+            gpu->candidates[n++] = e;
+        }
+    }
+    return n;
+}
+
 void gn_gpu_end(struct gn_gpu *gpu, const struct gn_moe_run *run, bool done) {
     if (gpu->prefill) {
         return;
     }
     struct gn_gpu_tier *tier = gpu->now;
     const struct gn_layer *layer = run->layer;
-    uint32_t n = done ? gn_tier_promote(&tier->experts, gpu->stream->cache, layer->index, run->experts, run->n_cpu,
-                                        gpu->promotions)
-                      : 0;
+    uint32_t n = done ? list_candidates(gpu, run) : 0;
+    n = gn_tier_promote(&tier->experts, gpu->stream->cache, layer->index, gpu->candidates, n, gpu->promotions);
     uint32_t class = gn_tier_class(&tier->experts, layer->index);
     for (uint32_t i = 0; i < n; i++) {
         const struct gn_promotion *promotion = &gpu->promotions[i];

@@ -533,6 +533,10 @@ uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class)
     return cache->classes[size_class].n_slots;
 }
 
+bool gn_cache_class_free(const struct gn_cache *cache, uint32_t size_class) {
+    return cache->classes[size_class].free_slot != GN_NONE;
+}
+
 uint32_t gn_cache_class_first_slot(const struct gn_cache *cache, uint32_t size_class) {
     return cache->classes[size_class].first_slot;
 }
@@ -572,6 +576,10 @@ struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint3
 
 uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry) {
     return cache->uses[entry];
+}
+
+void gn_cache_used_elsewhere(struct gn_cache *cache, uint32_t entry) {
+    cache->uses[entry] += cache->uses[entry] < UINT32_MAX;
 }
 
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache) {

@@ -80,6 +80,7 @@ uint32_t gn_cache_classes(const struct gn_cache *cache);
 uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer);
 uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class);
 uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class);
+bool gn_cache_class_free(const struct gn_cache *cache, uint32_t size_class);           // whether any of them is free
 uint32_t gn_cache_class_first_slot(const struct gn_cache *cache, uint32_t size_class); // its others follow
 
 // What is known before the first event: the expert will be used in a share `chance` of all tokens. Once for an entry,
@@ -114,6 +115,7 @@ struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache);
 // The same of one layer; its events are those that looked up any of its experts.
 struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer);
 uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry); // look-ups of an entry
+void gn_cache_used_elsewhere(struct gn_cache *cache, uint32_t entry); // counts with them: another tier has it
 // All 0 without pins.
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache);
 uint64_t gn_cache_choices(const struct gn_cache *cache); // of pinned experts, made so far

@@ -57,6 +57,16 @@ static float recent_uses(const struct gn_tier *tier, uint32_t entry) {
     return use->uses * exp2f(-(float)(tier->token - use->token) / GN_TIER_HALF_LIFE);
 }
 
+void gn_tier_prior(struct gn_tier *tier, uint32_t layer, uint32_t expert, float chance) {
+    float tokens = GN_TIER_HALF_LIFE / logf(2); // that the uses of an expert in steady use are of
+    tier->uses[entry_of(tier, layer, expert)] = (struct gn_tier_use){chance * tokens, tier->token};
+}
+
+bool gn_tier_has_room(const struct gn_tier *tier, uint32_t layer) {
+    uint32_t class = gn_tier_class(tier, layer);
+    return gn_cache_class_free(tier->cache, class);
+}
+
 void gn_tier_begin(struct gn_tier *tier) {
     tier->in_event = false;
     gn_cache_begin(tier->cache);

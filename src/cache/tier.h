@@ -64,6 +64,9 @@ int gn_tier_open(const struct gn_tier_options *options, struct gn_tier *tier);
 void gn_tier_close(struct gn_tier *tier); // what it holds, not the struct
 
 bool gn_tier_serves(const struct gn_tier *tier, uint32_t layer);
+// What is known before the first event: the expert will be used in a share `chance` of all tokens.
+void gn_tier_prior(struct gn_tier *tier, uint32_t layer, uint32_t expert, float chance);
+bool gn_tier_has_room(const struct gn_tier *tier, uint32_t layer); // a slot that the layer could have is free
 void gn_tier_begin(struct gn_tier *tier);
 // The slot that holds the expert, or GN_NONE. Only for layers that it serves, as all below.
 uint32_t gn_tier_lookup(struct gn_tier *tier, uint32_t layer, uint32_t expert);
@@ -76,9 +79,9 @@ struct gn_promotion {
     uint32_t ram_slot; // that it left; its bytes stay there until the RAM's next event
 };
 
-// Chooses which of the event's experts come up, of those that `ram` holds now: the most used of late first, as many as
-// the token may have, each into a free slot or over one that was used less by the margin. They leave the RAM's slots.
-// Fills promotions[], which has room for n, and returns how many.
+// Chooses which of n experts come up, those of the event and any others, of those that `ram` holds now: the most used
+// of late first, as many as the token may have, each into a free slot or over one that was used less by the margin.
+// They leave the RAM's slots. Fills promotions[], which has room for n, and returns how many.
 uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t layer, const uint32_t *experts,
                          uint32_t n, struct gn_promotion *promotions);
 // Takes an expert out again whose copy failed.

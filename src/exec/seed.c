@@ -27,6 +27,7 @@ struct gn_seed {
     struct gn_hot_set past;
     bool from_imatrix, from_hot_set;
     uint32_t n_entries;
+    float *chance; // [n_entries] of each expert to be used by a token; 0: not known
     bool *wanted;  // [n_entries] the likeliest, as many as there are slots
     uint32_t next; // entry to look at
     bool filled;   // nothing more is read ahead
@@ -205,19 +206,23 @@ void gn_seed_open(struct gn_stream *stream, const struct gn_knobs *knobs) {
     for (uint32_t l = 0; l < stream->map.n_layers; l++) {
         seed->n_entries += stream->map.layers[l]->n_experts;
     }
-    float *chance = calloc(seed->n_entries + 1, sizeof *chance);
+    seed->chance = calloc(seed->n_entries + 1, sizeof *seed->chance);
     seed->wanted = calloc(seed->n_entries + 1, sizeof *seed->wanted);
     seed->filled = true;
-    if (chance && seed->wanted && !gn_hot_set_open(&seed->past, &stream->map)) {
-        read_imatrix(stream, knobs->text[GN_IMATRIX], chance);
+    if (seed->chance && seed->wanted && !gn_hot_set_open(&seed->past, &stream->map)) {
+        read_imatrix(stream, knobs->text[GN_IMATRIX], seed->chance);
         read_hot_set(stream, knobs->text[GN_HOT_SET]);
         if (seed->from_imatrix || seed->from_hot_set) {
-            mix(stream, chance);
-            apply(stream, chance);
+            mix(stream, seed->chance);
+            apply(stream, seed->chance);
             seed->filled = !open_reader(seed, knobs);
         }
     }
-    free(chance);
+}
+
+float gn_seed_chance(const struct gn_stream *stream, uint32_t entry) {
+    bool known = stream->seed && stream->seed->chance;
+    return known ? stream->seed->chance[entry] : 0;
 }
 
 const char *gn_seed_source(const struct gn_stream *stream) {
@@ -343,6 +348,7 @@ void gn_seed_close(struct gn_stream *stream) {
         save(stream);
     }
     gn_hot_set_close(&seed->past);
+    free(seed->chance);
     free(seed->wanted);
     free(seed);
     stream->seed = NULL;

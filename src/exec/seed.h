@@ -23,5 +23,8 @@ void gn_seed_step(struct gn_stream *stream, bool prefill);
 // Whether a prompt may give a free slot to this expert.
 bool gn_seed_admits(const struct gn_stream *stream, uint32_t entry);
 
+// In what share of all tokens an expert was used, as far as is known; 0: not known. entry: the cache's number of it.
+float gn_seed_chance(const struct gn_stream *stream, uint32_t entry);
+
 // "imatrix", "hot set", "imatrix and hot set", or "none".
 const char *gn_seed_source(const struct gn_stream *stream);
