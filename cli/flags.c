@@ -1,20 +1,21 @@
 #include "flags.h"
 
-#include "config/knobs.h"
 #include "config/parse.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-void flags_default(const struct flag *table, size_t n, void *options) {
-    for (size_t o = 0; o < n; o++) {
-        char *field = (char *)options + table[o].at;
-        if (table[o].kind == FLAG_INTEGER) {
-            *(int64_t *)field = (int64_t)table[o].fallback;
-        } else if (table[o].kind == FLAG_DECIMAL) {
-            *(double *)field = table[o].fallback;
+static void set_defaults(const struct flag_words *words) {
+    for (size_t o = 0; o < words->n; o++) {
+        char *field = (char *)words->options + words->table[o].at;
+        if (words->table[o].kind == FLAG_INTEGER) {
+            *(int64_t *)field = (int64_t)words->table[o].fallback;
+        } else if (words->table[o].kind == FLAG_DECIMAL) {
+            *(double *)field = words->table[o].fallback;
         }
+    }
+    if (words->knobs) {
+        gn_knobs_default(words->knobs);
     }
 }
 
@@ -68,9 +69,13 @@ static const char *match(const struct flag *option, const char *word) {
     return NULL;
 }
 
-int flags_take(const struct flag *table, size_t n, void *options, int argc, char *const *argv, int *i, char *why,
-               size_t why_size) {
-    for (size_t o = 0; o < n; o++) {
+// Takes argv[*i], "--flag VALUE" or "--flag=VALUE", if it is in the table, and moves *i to its last word. Returns 1, 0
+// when it is not in the table, or -1 with a line in why.
+static int take_option(const struct flag_words *words, int argc, char *const *argv, int *i, char *why,
+                       size_t why_size) {
+    const struct flag *table = words->table;
+    void *options = words->options;
+    for (size_t o = 0; o < words->n; o++) {
         const char *rest = match(&table[o], argv[*i]), *flag = table[o].alias;
         if (!rest) {
             continue;
@@ -92,6 +97,42 @@ int flags_take(const struct flag *table, size_t n, void *options, int argc, char
     return 0;
 }
 
+static bool take(const struct flag_words *words, int argc, char *const *argv, int *i, char *why, size_t why_size) {
+    const char *word = argv[*i];
+    if (word[0] != '-' && words->alone && !*words->alone) {
+        *words->alone = word;
+        return true;
+    }
+    int taken = take_option(words, argc, argv, i, why, why_size);
+    if (taken == 0 && words->knobs) {
+        taken = gn_knobs_from_argument(words->knobs, argc, argv, i, why, why_size);
+    }
+    if (taken == 0 && word[0] == '-') {
+        snprintf(why, why_size, "there is no option '%.40s'; guanaco %s --help lists them", word, argv[0]);
+    } else if (taken == 0) {
+        snprintf(why, why_size, "'%.40s' stands alone; %s", word, words->stray);
+    }
+    return taken == 1;
+}
+
+int flags_parse(const struct flag_words *words, int argc, char *const *argv, char *why, size_t why_size) {
+    set_defaults(words);
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            return 1;
+        }
+    }
+    if (words->environment && gn_knobs_from_environment(words->knobs, why, why_size)) {
+        return -1;
+    }
+    for (int i = 1; i < argc; i++) {
+        if (!take(words, argc, argv, &i, why, why_size)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 void flags_print_help(const struct flag *table, size_t n, FILE *to) {
     for (size_t o = 0; o < n; o++) {
         const struct flag *option = &table[o];
@@ -100,4 +141,5 @@ void flags_print_help(const struct flag *table, size_t n, FILE *to) {
                  option->alias, option->value_name ? " " : "", option->value_name ? option->value_name : "");
         gn_print_wrapped(to, fprintf(to, "  %s", flags), 28, option->help);
     }
+    gn_print_wrapped(to, fprintf(to, "  -h, --help"), 28, "print this");
 }

@@ -1,6 +1,9 @@
 // Options of a sub-command in one table: parsing, defaults and help are made from it.
 #pragma once
 
+#include "config/knobs.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -15,12 +18,19 @@ struct flag {
     const char *value_name, *help;
 };
 
-// Sets every number to its fallback. The struct was zeroed before.
-void flags_default(const struct flag *table, size_t n, void *options);
+// How a sub-command's words are read. Each option has a row in the table, but for -h, --help, which all have.
+struct flag_words {
+    const struct flag *table;
+    size_t n;
+    void *options;          // the struct that `at` is an offset in; zeroed, but for texts that are not NULL by default
+    struct gn_knobs *knobs; // takes settings of streaming as well; NULL: there are none
+    bool environment;       // whether they come from the environment too
+    const char **alone;     // takes the one word that may stand alone; NULL: none may
+    const char *stray;      // what to say of another, such as "one model at a time"
+};
 
-// Takes argv[*i], "--flag VALUE" or "--flag=VALUE", if it is in the table, and moves *i to its last word. Returns 1, 0
-// when it is not in the table, or -1 with one plain line in why.
-int flags_take(const struct flag *table, size_t n, void *options, int argc, char *const *argv, int *i, char *why,
-               size_t why_size);
+// Reads argv[1] on; argv[0] is the sub-command's name. Returns 0, 1 when help is asked for, wherever among the words,
+// or -1 with one plain line in why.
+int flags_parse(const struct flag_words *words, int argc, char *const *argv, char *why, size_t why_size);
 
 void flags_print_help(const struct flag *table, size_t n, FILE *to);

@@ -1,17 +1,17 @@
 // guanaco inspect: what a model's experts look like, and how far a budget goes.
 #include "cli.h"
 #include "engine.h"
+#include "flags.h"
 #include "json.h"
 #include "log_filter.h"
 #include "model_file.h"
 #include "plan.h"
 
 #include "cache/cache.h"
-#include "config/knobs.h"
 #include "config/log.h"
-#include "config/parse.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +31,29 @@ struct facts {
     struct measured measured;
 };
 
+struct request {
+    const char *path;
+    int64_t context;
+    bool json;
+};
+
+static const struct flag table[] = {
+    {"-c", "--context", FLAG_INTEGER, offsetof(struct request, context), 0, 1, 1 << 24, "N",
+     "also tell how much memory a run with a context of N tokens needs"},
+    {NULL, "--json", FLAG_SWITCH, offsetof(struct request, json), 0, 0, 0, NULL, "print JSON"},
+};
+#define OPTIONS (sizeof table / sizeof *table)
+
 static void print_usage(FILE *to) {
-    fputs("usage: guanaco inspect [MODEL] [--json] [--context N]\n\n"
-          "Shows a model's experts, their sizes, and what a budget would hold. Reads the header alone.\n\n"
-          "  MODEL         a .gguf file; of a model in shards any one [default: the demo model]\n"
-          "  --json        print JSON\n"
-          "  --context N   also tell how much memory a run with a context of N tokens needs\n\n"
-          "  guanaco inspect\n"
-          "  guanaco inspect model.gguf --context 8192\n",
-          to);
+    fputs(
+        "usage: guanaco inspect [MODEL] [OPTION...]\n\n"
+        "Shows a model's experts, their sizes, and what a budget would hold. Reads the header alone. MODEL is a .gguf "
+        "file,\n"
+        "of a model in shards any one; the demo model, if none is given.\n\n"
+        "  guanaco inspect\n"
+        "  guanaco inspect model.gguf --context 8192\n\n",
+        to);
+    flags_print_help(table, OPTIONS, to);
 }
 
 static uint64_t slots_within(const struct model_file *model, uint64_t budget) {
@@ -257,40 +271,26 @@ static bool measure(struct facts *facts, char *why, size_t why_size) {
                         &facts->measured, why, why_size);
 }
 
-static int usage_error(const char *format, const char *word) {
-    gn_log(GN_LOG_ERROR, "%s'%.40s'; guanaco inspect --help tells more", format, word);
-    return EXIT_USAGE;
-}
-
 int command_inspect(int argc, char **argv) {
     static struct facts facts;
-    const char *path = NULL;
-    bool json = false;
+    struct request request = {0};
+    struct flag_words words = {
+        .table = table, .n = OPTIONS, .options = &request, .alone = &request.path, .stray = "one model at a time"};
     char why[1024];
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i], *context = NULL;
-        if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
-            print_usage(stdout);
-            return EXIT_OK;
-        } else if (!strcmp(word, "--json")) {
-            json = true;
-        } else if (!strncmp(word, "--context=", 10)) {
-            context = word + 10;
-        } else if (!strcmp(word, "--context") || !strcmp(word, "-c")) {
-            context = i + 1 < argc ? argv[++i] : "";
-        } else if (word[0] == '-' || path) {
-            return usage_error(word[0] == '-' ? "there is no option " : "one model at a time, not also ", word);
-        } else {
-            path = word;
-        }
-        if (context && (gn_parse_integer(context, &facts.context) || facts.context < 1 || facts.context > 1 << 24)) {
-            return usage_error("--context: give a number of tokens from 1 to 16777216, not ", context);
-        }
+    int parsed = flags_parse(&words, argc, argv, why, sizeof why);
+    if (parsed == 1) {
+        print_usage(stdout);
+        return EXIT_OK;
     }
-    path = path ? path : demo_model();
-    if (!path) {
-        return usage_error("the demo model is not there; name a ", ".gguf file");
+    const char *path = request.path ? request.path : demo_model();
+    if (parsed == 0 && !path) {
+        snprintf(why, sizeof why, "the demo model is not there; name a .gguf file");
     }
+    if (parsed < 0 || !path) {
+        gn_error("%s", why);
+        return EXIT_USAGE;
+    }
+    facts.context = request.context;
     log_filter_install(false);
     bool good = model_file_open(path, &facts.model, why, sizeof why);
     if (good) {
@@ -299,7 +299,7 @@ int command_inspect(int argc, char **argv) {
     }
     if (!good) {
         gn_error("%s", why);
-    } else if (json) {
+    } else if (request.json) {
         print_json(&facts);
     } else {
         print_text(&facts);

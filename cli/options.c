@@ -3,7 +3,6 @@
 #include "flags.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #define AT(field) offsetof(struct options, field)
 
@@ -40,49 +39,24 @@ static const struct flag table[] = {
     {NULL, "--repack", FLAG_SWITCH, AT(repack), 0, 0, 0, NULL,
      "let llama.cpp rearrange dense weights for speed; the output may then differ in the last bits"},
     {"-v", "--verbose", FLAG_SWITCH, AT(verbose), 0, 0, 0, NULL, "print llama.cpp's log"},
-    {"-h", "--help", FLAG_SWITCH, AT(help), 0, 0, 0, NULL, "print this"},
 };
 #define OPTIONS (sizeof table / sizeof *table)
 
-static void set_defaults(struct options *options) {
-    memset(options, 0, sizeof *options);
-    flags_default(table, OPTIONS, options);
-    gn_knobs_default(&options->knobs);
-}
-
-static bool take(struct options *options, int argc, char **argv, int *i, char *why, size_t why_size) {
-    int taken = flags_take(table, OPTIONS, options, argc, argv, i, why, why_size);
-    taken = taken ? taken : gn_knobs_from_argument(&options->knobs, argc, argv, i, why, why_size);
-    if (taken == 0) {
-        snprintf(why, why_size,
-                 argv[*i][0] == '-' ? "there is no option '%.40s'; guanaco run --help lists them"
-                                    : "'%.40s' stands alone; a prompt goes after -p, a model after -m",
-                 argv[*i]);
-    }
-    return taken == 1;
-}
-
 bool options_parse(struct options *options, int argc, char **argv, char *why, size_t why_size) {
-    set_defaults(options);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            options->help = true;
-            return true;
-        }
-    }
-    if (gn_knobs_from_environment(&options->knobs, why, why_size)) {
-        return false;
-    }
-    for (int i = 1; i < argc; i++) {
-        if (!take(options, argc, argv, &i, why, why_size)) {
-            return false;
-        }
-    }
-    if (options->prompt && options->prompt_file) {
+    *options = (struct options){0};
+    struct flag_words words = {.table = table,
+                               .n = OPTIONS,
+                               .options = options,
+                               .knobs = &options->knobs,
+                               .environment = true,
+                               .stray = "a prompt goes after -p, a model after -m"};
+    int parsed = flags_parse(&words, argc, argv, why, why_size);
+    options->help = parsed == 1;
+    if (parsed == 0 && options->prompt && options->prompt_file) {
         snprintf(why, why_size, "-p and -f both give a prompt; leave one out");
         return false;
     }
-    return true;
+    return parsed >= 0;
 }
 
 void options_print_help(FILE *to) {

@@ -2,6 +2,7 @@
 #include "simulate.h"
 
 #include "cli.h"
+#include "flags.h"
 #include "model_file.h"
 
 #include "config/log.h"
@@ -9,20 +10,41 @@
 #include "exec/budget.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum output { TEXT, CSV, JSON };
-
 struct request {
-    const char *path, *model, *policy, *budgets, *drawing;
-    int64_t expert_bytes; // 0: as the trace says
-    bool pool;            // by the rules of BigMoeOnEdge's curves
-    enum output output;
+    const char *path, *model, *policy, *budgets, *drawing, *expert_size, *rules;
+    bool csv, json;
+    int64_t expert_bytes;  // 0: as the trace says
+    bool pool;             // by the rules of BigMoeOnEdge's curves
     struct gn_knobs knobs; // those that a run has as well
 };
+
+#define AT(field) offsetof(struct request, field)
+
+static const struct flag table[] = {
+    {NULL, "--model", FLAG_TEXT, AT(model), 0, 0, 0, "FILE",
+     "the model that was traced, any of its shards: its header says how large slots are. A size in --budget is then "
+     "what --expert-cache would be, staging slots included"},
+    {NULL, "--policy", FLAG_TEXT, AT(policy), 0, 0, 0, "NAME", "one policy, the path of one (./mine.so), or all [all]"},
+    {NULL, "--budget", FLAG_TEXT, AT(budgets), 0, 0, 0, "LIST",
+     "room for experts, separated by commas: shares of all experts such as 10%, slots such as 500slots, or sizes such "
+     "as "
+     "2GiB [5%,10%,20%,30%,50%]"},
+    {NULL, "--expert-bytes", FLAG_TEXT, AT(expert_size), 0, 0, 0, "SIZE",
+     "take every expert to be of this size; JSON lines do not tell it"},
+    {NULL, "--rules", FLAG_TEXT, AT(rules), 0, 0, 0, "NAME",
+     "engine, or pool: as BigMoeOnEdge counts its published curves (one pool of bytes, and prompts push out, too) "
+     "[engine]"},
+    {NULL, "--csv", FLAG_SWITCH, AT(csv), 0, 0, 0, NULL, "print CSV instead of tables"},
+    {NULL, "--json", FLAG_SWITCH, AT(json), 0, 0, 0, NULL, "print JSON instead of tables"},
+    {NULL, "--svg", FLAG_TEXT, AT(drawing), 0, 0, 0, "FILE", "also draw hit rate against budget"},
+};
+#define OPTIONS (sizeof table / sizeof *table)
 
 // Settings of a run that have a meaning here.
 static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,   GN_ADMISSION_WINDOW,
@@ -31,38 +53,27 @@ static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,   G
 
 static void print_usage(FILE *to) {
     fputs(
-        "usage: guanaco simulate TRACE [--model FILE] [--policy NAME|all] [--budget LIST] [--csv|--json] [--svg "
-        "FILE]\n\n"
+        "usage: guanaco simulate TRACE [OPTION...]\n\n"
         "Replays a recorded routing through the cache that a run uses, once for each policy and budget, and through\n"
         "the best that could have been done by one who knows the future (belady). So a trace answers in a second\n"
-        "which policy to take, and what more memory would bring. --trace FILE of a run writes one.\n\n"
-        "  TRACE                a route_trace v1 file (CSV), or JSON lines {\"tok\": n, \"layers\": [[expert, ...], "
-        "...]}\n"
-        "  --model FILE         the model that was traced, any of its shards: its header says how large slots are. A\n"
-        "                       size in --budget is then what --expert-cache would be, staging slots included\n"
-        "  --policy NAME        one policy, the path of one (./mine.so), or all [default: all]\n"
-        "  --budget LIST        room for experts, separated by commas: shares of all experts such as 10%, slots such\n"
-        "                       as 500slots, or sizes such as 2GiB [default: 5%,10%,20%,30%,50%]\n"
-        "  --expert-bytes SIZE  take every expert to be of this size; JSON lines do not tell it\n"
-        "  --rules NAME         engine, or pool: as BigMoeOnEdge counts its published curves (one pool of bytes, and\n"
-        "                       prompts push out, too) [default: engine]\n"
-        "  --csv, --json        print that instead of tables\n"
-        "  --svg FILE           also draw hit rate against budget\n\n"
-        "As in a run, and explained there: --policy-options, --admission, --admission-window, --staging,\n"
-        "--pin-hot-experts and its companions, --layer-shares.\n\n"
-        "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed but "
-        "not\n"
-        "                  counted: they fill free memory, and push nothing out\n"
-        "by weight         the same, each use as heavy as the router made it\n"
-        "misses a token    experts read for a token\n"
-        "MiB a token       their size: divided by what the drive reads in a second, the time that a token waits\n"
-        "churn             of the misses, those of experts that had been pushed out within the last 8 tokens\n\n"
-        "Below the token cycle (all experts that one token uses) lru and fifo hit next to nothing: each expert is "
-        "pushed\n"
-        "out just before it is wanted again.\n\n"
+        "which policy to take, and what more memory would bring. TRACE is a route_trace v1 file (CSV), which --trace\n"
+        "FILE of a run writes, or JSON lines {\"tok\": n, \"layers\": [[expert, ...], ...]}.\n\n"
         "  guanaco simulate routing.csv --budget 10%,500slots,4GiB\n"
-        "  guanaco simulate routing.jsonl --expert-bytes 3MiB --policy lru --svg curve.svg\n",
+        "  guanaco simulate routing.jsonl --expert-bytes 3MiB --policy lru --svg curve.svg\n\n"
+        "[Defaults in brackets.]\n\n",
         to);
+    flags_print_help(table, OPTIONS, to);
+    fputs("\nAs in a run, and explained there: --policy-options, --admission, --admission-window, --staging,\n"
+          "--pin-hot-experts and its companions, --layer-shares.\n\n"
+          "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed, not\n"
+          "                  counted: they fill free memory, and push nothing out\n"
+          "by weight         the same, each use as heavy as the router made it\n"
+          "misses a token    experts read for a token\n"
+          "MiB a token       their size: divided by what the drive reads in a second, the time that a token waits\n"
+          "churn             of the misses, those of experts that had been pushed out within the last 8 tokens\n\n"
+          "Below the token cycle (all experts that one token uses) lru and fifo hit next to nothing: each expert is\n"
+          "pushed out just before it is wanted again.\n",
+          to);
 }
 
 // ------------------------------------------------------------------------------------------------ request
@@ -147,103 +158,43 @@ static int choose_policies(struct simulation *simulation, const struct request *
     return EXIT_OK;
 }
 
-// Takes "--name VALUE" or "--name=VALUE". Returns the value, "" when it is missing, NULL when it is another option.
-static const char *option(const char *name, int argc, char **argv, int *i) {
-    size_t length = strlen(name);
-    if (strncmp(argv[*i], name, length) != 0) {
-        return NULL;
-    }
-    if (argv[*i][length] == '=') {
-        return argv[*i] + length + 1;
-    }
-    if (argv[*i][length] != '\0') {
-        return NULL;
-    }
-    return *i + 1 < argc ? argv[++*i] : "";
-}
-
-// A setting of a run: 1, 0 when it is another word, or -1 after an error line.
-static int shared_setting(struct request *request, int argc, char **argv, int *i) {
-    char why[256];
+static bool is_shared(enum gn_knob knob) {
     for (size_t k = 0; k < sizeof shared_knobs / sizeof *shared_knobs; k++) {
-        const char *flag = gn_knob_table[shared_knobs[k]].flag;
-        size_t length = flag ? strlen(flag) : 0;
-        if (flag && !strncmp(argv[*i], flag, length) && (argv[*i][length] == '\0' || argv[*i][length] == '=')) {
-            int taken = gn_knobs_from_argument(&request->knobs, argc, argv, i, why, sizeof why);
-            if (taken < 0) {
-                gn_error("%s", why);
-            }
-            return taken < 0 ? -1 : 1;
+        if (shared_knobs[k] == knob) {
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-static int parse_rules(struct request *request, const char *name) {
-    request->pool = !strcmp(name, "pool");
-    return request->pool || !strcmp(name, "engine") ? EXIT_OK : usage_error("--rules: give engine or pool, not ", name);
-}
-
-static int parse_expert_bytes(struct request *request, const char *text) {
-    if (gn_parse_size(text, &request->expert_bytes) || request->expert_bytes < 1 ||
-        request->expert_bytes > INT64_C(1) << 40) {
-        return usage_error("--expert-bytes: give a size such as 3MiB, not ", text);
+static int check_knobs(const struct request *request) {
+    for (int k = 0; k < GN_KNOB_COUNT; k++) {
+        if (request->knobs.given[k] && !is_shared((enum gn_knob)k)) {
+            return usage_error("there is no option ", gn_knob_table[k].flag);
+        }
+        if (request->knobs.given[k] && request->pool) {
+            return usage_error("--rules pool knows nothing of ", gn_knob_table[k].flag);
+        }
     }
     return EXIT_OK;
 }
 
-// One word, and its value.
-static int parse_word(struct request *request, int argc, char **argv, int *i) {
-    const char *word = argv[*i], *value;
-    int shared = shared_setting(request, argc, argv, i);
-    if (shared) {
-        return shared > 0 ? EXIT_OK : EXIT_USAGE;
+static int check_request(struct request *request) {
+    request->pool = !strcmp(request->rules, "pool");
+    if (!request->pool && strcmp(request->rules, "engine") != 0) {
+        return usage_error("--rules: give engine or pool, not ", request->rules);
     }
-    if (!strcmp(word, "--json") || !strcmp(word, "--csv")) {
-        request->output = word[2] == 'j' ? JSON : CSV;
-        return EXIT_OK;
-    }
-    const struct {
-        const char *name, **to;
-    } texts[] = {{"--policy", &request->policy},
-                 {"--budget", &request->budgets},
-                 {"--model", &request->model},
-                 {"--svg", &request->drawing}};
-    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
-        if ((value = option(texts[t].name, argc, argv, i))) {
-            *texts[t].to = value;
-            return *value ? EXIT_OK : usage_error("a value is missing after ", texts[t].name);
-        }
-    }
-    if ((value = option("--rules", argc, argv, i))) {
-        return parse_rules(request, value);
-    }
-    if ((value = option("--expert-bytes", argc, argv, i))) {
-        return parse_expert_bytes(request, value);
-    }
-    if (word[0] == '-' || request->path) {
-        return usage_error(word[0] == '-' ? "there is no option " : "one trace at a time, not also ", word);
-    }
-    request->path = word;
-    return EXIT_OK;
-}
-
-static int parse_arguments(struct request *request, int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        int code = parse_word(request, argc, argv, &i);
-        if (code) {
-            return code;
-        }
-    }
-    for (size_t k = 0; request->pool && k < sizeof shared_knobs / sizeof *shared_knobs; k++) {
-        if (request->knobs.given[shared_knobs[k]]) {
-            return usage_error("--rules pool knows nothing of ", gn_knob_table[shared_knobs[k]].flag);
-        }
+    if (request->expert_size && (gn_parse_size(request->expert_size, &request->expert_bytes) ||
+                                 request->expert_bytes < 1 || request->expert_bytes > INT64_C(1) << 40)) {
+        return usage_error("--expert-bytes: give a size such as 3MiB, not ", request->expert_size);
     }
     if (request->model && request->expert_bytes) {
         return usage_error("the model tells the size of experts; leave out ", "--expert-bytes");
     }
-    return request->path ? EXIT_OK : usage_error("name a trace: ", "guanaco simulate TRACE");
+    if (request->csv && request->json) {
+        return usage_error("one form at a time: leave out --csv or ", "--json");
+    }
+    return request->path ? check_knobs(request) : usage_error("name a trace: ", "guanaco simulate TRACE");
 }
 
 // ------------------------------------------------------------------------------------------------ trace
@@ -381,31 +332,36 @@ static bool replay(struct simulation *simulation, const struct request *request)
 }
 
 static bool print(const struct simulation *simulation, const struct request *request) {
-    switch (request->output) {
-    case CSV:
+    if (request->csv) {
         simulation_print_csv(simulation);
-        break;
-    case JSON:
+    } else if (request->json) {
         simulation_print_json(simulation, request->path);
-        break;
-    case TEXT:
+    } else {
         simulation_print_text(simulation, request->path);
-        break;
     }
     return !request->drawing || simulation_draw(simulation, request->drawing);
 }
 
 int command_simulate(int argc, char **argv) {
     static struct simulation simulation;
-    struct request request = {.policy = "all", .budgets = "5%,10%,20%,30%,50%"};
-    gn_knobs_default(&request.knobs);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            print_usage(stdout);
-            return EXIT_OK;
-        }
+    struct request request = {.policy = "all", .budgets = "5%,10%,20%,30%,50%", .rules = "engine"};
+    struct flag_words words = {.table = table,
+                               .n = OPTIONS,
+                               .options = &request,
+                               .knobs = &request.knobs,
+                               .alone = &request.path,
+                               .stray = "one trace at a time"};
+    char why[512];
+    int parsed = flags_parse(&words, argc, argv, why, sizeof why);
+    if (parsed == 1) {
+        print_usage(stdout);
+        return EXIT_OK;
     }
-    int code = parse_arguments(&request, argc, argv);
+    if (parsed < 0) {
+        gn_error("%s", why);
+        return EXIT_USAGE;
+    }
+    int code = check_request(&request);
     code = code ? code : parse_budgets(&simulation, request.budgets);
     code = code ? code : choose_policies(&simulation, &request);
     if (code) {

@@ -40,7 +40,6 @@ static const struct flag table[] = {
     {NULL, "--csv", FLAG_TEXT, AT(csv), 0, 0, 0, "FILE", "write the table as CSV"},
     {NULL, "--svg", FLAG_TEXT, AT(svg), 0, 0, 0, "FILE", "draw tokens/s against the budget, roof and baselines in it"},
     {"-v", "--verbose", FLAG_SWITCH, AT(verbose), 0, 0, 0, NULL, "print llama.cpp's log"},
-    {"-h", "--help", FLAG_SWITCH, AT(help), 0, 0, 0, NULL, "print this"},
 };
 #define FLAGS (sizeof table / sizeof *table)
 
@@ -96,22 +95,6 @@ static bool find_budgets(struct bench_options *options, char *why, size_t why_si
 
 // ------------------------------------------------------------------------------------------------ parsing
 
-static bool take(struct bench_options *options, int argc, char **argv, int *i, char *why, size_t why_size) {
-    if (argv[*i][0] != '-' && !options->model) {
-        options->model = argv[*i];
-        return true;
-    }
-    int taken = flags_take(table, FLAGS, options, argc, argv, i, why, why_size);
-    taken = taken ? taken : gn_knobs_from_argument(&options->knobs, argc, argv, i, why, why_size);
-    if (taken == 0) {
-        snprintf(why, why_size,
-                 argv[*i][0] == '-' ? "there is no option '%.40s'; guanaco bench --help lists them"
-                                    : "one model at a time, not also '%.40s'",
-                 argv[*i]);
-    }
-    return taken == 1;
-}
-
 static bool check(struct bench_options *options, char *why, size_t why_size) {
     options->no_resident |= options->no_stock;
     options->no_mmap |= options->no_stock;
@@ -127,24 +110,17 @@ static bool check(struct bench_options *options, char *why, size_t why_size) {
 }
 
 bool bench_options_parse(struct bench_options *options, int argc, char **argv, char *why, size_t why_size) {
-    memset(options, 0, sizeof *options);
-    flags_default(table, FLAGS, options);
-    gn_knobs_default(&options->knobs);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            options->help = true;
-            return true;
-        }
-    }
-    if (gn_knobs_from_environment(&options->knobs, why, why_size)) {
-        return false;
-    }
-    for (int i = 1; i < argc; i++) {
-        if (!take(options, argc, argv, &i, why, why_size)) {
-            return false;
-        }
-    }
-    return check(options, why, why_size);
+    *options = (struct bench_options){0};
+    struct flag_words words = {.table = table,
+                               .n = FLAGS,
+                               .options = options,
+                               .knobs = &options->knobs,
+                               .environment = true,
+                               .alone = &options->model,
+                               .stray = "one model at a time"};
+    int parsed = flags_parse(&words, argc, argv, why, why_size);
+    options->help = parsed == 1;
+    return parsed == 1 || (parsed == 0 && check(options, why, why_size));
 }
 
 void bench_options_print_help(FILE *to) {
