@@ -149,13 +149,24 @@ static bool take_memory(struct drive_run *run, unsigned depth) {
     return true;
 }
 
+// Returns NULL with a line in drive->why when it cannot be had.
+static struct gn_reader *open_reader(const struct gn_knobs *knobs, unsigned depth, struct bench_drive *drive) {
+    struct gn_reader_options options = {.kind = (enum gn_reader_kind)knobs->value[GN_IO], .depth = depth};
+    struct gn_reader *reader;
+    int failed = gn_reader_open(&options, &reader);
+    if (failed) {
+        snprintf(drive->why, sizeof drive->why, "the drive cannot be measured: %s", strerror(-failed));
+    }
+    return reader;
+}
+
 static bool measure_depth(struct drive_run *run, const struct gn_knobs *knobs, struct bench_drive *drive, int d) {
-    struct gn_reader_options options = {.kind = (enum gn_reader_kind)knobs->value[GN_IO], .depth = drive->depths[d]};
-    int failed = gn_reader_open(&options, &run->reader);
-    if (failed || !take_memory(run, drive->depths[d])) {
-        snprintf(drive->why, sizeof drive->why, "the drive cannot be measured: %s",
-                 failed ? strerror(-failed) : "memory is short");
-        gn_reader_close(run->reader);
+    if (!take_memory(run, drive->depths[d])) {
+        snprintf(drive->why, sizeof drive->why, "the drive cannot be measured: memory is short");
+        return false;
+    }
+    run->reader = open_reader(knobs, drive->depths[d], drive);
+    if (!run->reader) {
         return false;
     }
     double rate = read_for(run, NS_PER_DEPTH);
@@ -171,9 +182,13 @@ static bool measure_depth(struct drive_run *run, const struct gn_knobs *knobs, s
 }
 
 // The engine's own depth and some others, ascending.
-static void choose_depths(const struct gn_knobs *knobs, struct bench_drive *drive) {
-    unsigned given = (unsigned)knobs->value[GN_IO_DEPTH];
-    drive->engine_depth = given ? given : knobs->value[GN_IO] == GN_READER_THREADS ? 8 : 32;
+static bool choose_depths(const struct gn_knobs *knobs, struct bench_drive *drive) {
+    struct gn_reader *reader = open_reader(knobs, (unsigned)knobs->value[GN_IO_DEPTH], drive);
+    if (!reader) {
+        return false;
+    }
+    drive->engine_depth = gn_reader_depth(reader);
+    gn_reader_close(reader);
     drive->n_depths = 0;
     for (size_t d = 0; d < OTHER_DEPTHS; d++) {
         unsigned last = d > 0 ? other_depths[d - 1] : 0;
@@ -185,6 +200,7 @@ static void choose_depths(const struct gn_knobs *knobs, struct bench_drive *driv
     if (drive->engine_depth > other_depths[OTHER_DEPTHS - 1]) {
         drive->depths[drive->n_depths++] = drive->engine_depth;
     }
+    return true;
 }
 
 bool bench_drive_measure(const struct model_file *model, const struct gn_knobs *knobs, struct bench_drive *drive) {
@@ -195,8 +211,8 @@ bool bench_drive_measure(const struct model_file *model, const struct gn_knobs *
     }
     run->random = 0x9e3779b97f4a7c15u + (uint64_t)drive->n_rounds;
     bool good = find_experts(run, model, knobs->value[GN_DIRECT], drive->why, sizeof drive->why);
+    good = good && choose_depths(knobs, drive);
     if (good) {
-        choose_depths(knobs, drive);
         drive->direct = gn_file_direct(run->map.files[0]);
         drive->read_mib = (double)run->map.bytes / (double)run->n_experts / BENCH_MIB;
     }

@@ -84,6 +84,10 @@ const char *gn_reader_name(const struct gn_reader *reader) {
     return reader->engine->name;
 }
 
+unsigned gn_reader_depth(const struct gn_reader *reader) {
+    return reader->depth;
+}
+
 size_t gn_reader_in_flight(const struct gn_reader *reader) {
     return reader->in_flight;
 }

@@ -103,6 +103,8 @@ void gn_reader_start(struct gn_reader *reader);
 // Returns one completed read, or NULL when none is in flight. When none is complete yet: waits if `wait`, else NULL.
 struct gn_read *gn_reader_reap(struct gn_reader *reader, bool wait);
 
+unsigned gn_reader_depth(const struct gn_reader *reader); // reads in flight at most, as opened
+
 size_t gn_reader_in_flight(const struct gn_reader *reader); // submitted and not reaped
 
 // How many more reads can be submitted that need not wait for others to complete.

@@ -1,10 +1,9 @@
 // Runs one fixed scenario through libllama and writes every logit's bits to a file: stock llama.cpp without --plugin,
 // streamed with it. The files of two runs of one model are compared byte by byte.
+#include "backends.h"
 #include "guanaco.h"
 
-#include <dlfcn.h>
 #include <ggml-backend.h>
-#include <libgen.h>
 #include <limits.h>
 #include <llama.h>
 #include <math.h>
@@ -118,22 +117,12 @@ static void log_text(enum ggml_log_level level, const char *text, void *context)
     }
 }
 
-// The CPU backends lie next to libllama. GGML_BACKEND_PATH would bring the plugin into the stock run.
-static void load_backends(struct run *run) {
-    unsetenv("GGML_BACKEND_PATH");
-    Dl_info info;
-    char path[PATH_MAX];
-    if (!dladdr((void *)(uintptr_t)llama_backend_init, &info) || !realpath(info.dli_fname, path)) {
-        fail("cannot find libllama");
+static void load_plugin(struct run *run) {
+    ggml_backend_reg_t registry = ggml_backend_load(run->options->plugin);
+    if (!registry) {
+        fail("cannot load the plugin");
     }
-    ggml_backend_load_all_from_path(dirname(path));
-    if (run->options->plugin) {
-        ggml_backend_reg_t registry = ggml_backend_load(run->options->plugin);
-        if (!registry) {
-            fail("cannot load the plugin");
-        }
-        *(void **)&run->stats = ggml_backend_reg_get_proc_address(registry, "guanaco_stats");
-    }
+    *(void **)&run->stats = ggml_backend_reg_get_proc_address(registry, "guanaco_stats");
 }
 
 // A plugin that takes no experts would pass every comparison.
@@ -287,7 +276,10 @@ int main(int argc, char **argv) {
     parse(&options, argc, argv);
     llama_log_set(log_text, &options);
     struct run run = {.options = &options};
-    load_backends(&run);
+    load_backends();
+    if (options.plugin) {
+        load_plugin(&run);
+    }
     load_model(&run);
     run.out = fopen(options.out, "wb");
     if (!run.out) {

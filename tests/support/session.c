@@ -1,6 +1,7 @@
 #include "session.h"
 
-#include <dlfcn.h>
+#include "backends.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,19 +15,6 @@ static void on_log(enum ggml_log_level level, const char *text, void *context) {
     if (be_verbose || level == GGML_LOG_LEVEL_ERROR) {
         fputs(text, stderr);
     }
-}
-
-static void load_backends(void) {
-    Dl_info info;
-    char path[4096] = "";
-    if (dladdr((void *)(uintptr_t)llama_backend_init, &info)) {
-        snprintf(path, sizeof path, "%s", info.dli_fname);
-        char *slash = strrchr(path, '/');
-        if (slash) {
-            *slash = '\0';
-        }
-    }
-    ggml_backend_load_all_from_path(path);
 }
 
 static int load_plugin(struct session *session, const char *path) {

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "backends.h"
+
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
 #include "ggml.h"
@@ -145,11 +147,11 @@ static void experts_out_of_range_fail_the_graph_alone(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) {
-        print_error("usage: test_graphs PLUGIN CPU_LIBRARY_FOLDER\n");
+    if (argc != 2) {
+        print_error("usage: test_graphs PLUGIN\n");
         return 2;
     }
-    ggml_backend_load_all_from_path(argv[2]);
+    load_backends();
     if (!ggml_backend_load(argv[1])) {
         return 1;
     }

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "backends.h"
+
 #include <dlfcn.h>
 #include <gguf.h>
 #include <llama.h>
@@ -372,17 +374,6 @@ static void on_log(enum ggml_log_level level, const char *text, void *context) {
     if (level == GGML_LOG_LEVEL_ERROR) {
         fputs(text, stderr);
     }
-}
-
-static void load_backends(void) {
-    Dl_info info;
-    char path[4096] = "";
-    if (dladdr((void *)(uintptr_t)llama_backend_init, &info)) {
-        snprintf(path, sizeof path, "%s", info.dli_fname);
-        char *slash = strrchr(path, '/');
-        *(slash ? slash : path) = '\0';
-    }
-    ggml_backend_load_all_from_path(path);
 }
 
 int main(int argc, char **argv) {
