@@ -16,6 +16,10 @@
 // The most that one step of an unaligned direct read copies.
 #define BOUNCE_BYTES ((size_t)256 * 1024)
 
+// The kernel reads no more for one MADV_WILLNEED than its read-ahead or the drive's largest request, and drops the
+// rest: 128 KiB is what even a plain set-up takes whole.
+#define WILL_NEED_BYTES ((size_t)128 * 1024)
+
 struct gn_file {
     int fd;
     bool direct;
@@ -202,6 +206,15 @@ void gn_file_drop_mapped(const struct gn_file *file, const uint8_t *mapping, uin
         (void)madvise((uint8_t *)mapping + begin, end - begin, MADV_DONTNEED);
         posix_fadvise(file->fd, (off_t)begin, (off_t)(end - begin), POSIX_FADV_DONTNEED);
     }
+}
+
+unsigned gn_file_will_need(uint8_t *begin, size_t bytes) {
+    unsigned refused = 0;
+    for (size_t at = 0; at < bytes; at += WILL_NEED_BYTES) {
+        size_t piece = bytes - at < WILL_NEED_BYTES ? bytes - at : WILL_NEED_BYTES;
+        refused += madvise(begin + at, piece, MADV_WILLNEED) != 0;
+    }
+    return refused;
 }
 
 static bool same_time(struct timespec a, struct timespec b) {

@@ -15,6 +15,10 @@ void gn_file_unmap(const struct gn_file *file, void *mapping); // NULL is allowe
 // process has mapped stay.
 void gn_file_drop_mapped(const struct gn_file *file, const uint8_t *mapping, uint64_t offset, uint64_t bytes);
 
+// Asks the kernel to read pages of a mapping, from the page at `begin` on, ahead of use; does not wait for them.
+// Returns how many of its calls were refused.
+unsigned gn_file_will_need(uint8_t *begin, size_t bytes);
+
 // Takes the file as it stands now for unchanged: for one that this process writes itself. Returns 0 or a negative
 // errno.
 int gn_file_accept(struct gn_file *file);

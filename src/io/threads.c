@@ -159,7 +159,7 @@ static void mapped_submit(void *state, struct gn_read_list *reads) {
     for (const struct gn_read *read = reads->first; read; read = read->next) {
         uint8_t *first;
         size_t bytes = pages_of(read, &first);
-        (void)madvise(first, bytes, MADV_WILLNEED); // a wish
+        (void)gn_file_will_need(first, bytes); // a wish
     }
     threads_submit(state, reads);
 }

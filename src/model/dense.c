@@ -1,5 +1,6 @@
 #include "model/dense.h"
 
+#include "io/file.h"
 #include "model/mapping.h"
 
 #include <errno.h>
@@ -252,7 +253,11 @@ static unsigned advise(const struct gn_mapped_file *file, const struct ranges *r
 // No read-ahead may run from the dense weights into the experts: the whole mapping is read as it is touched, and the
 // dense ranges are asked for once.
 static unsigned leave_mapped(const struct gn_mapped_file *file, const struct ranges *dense) {
-    return advise(file, dense, MADV_RANDOM) + advise(file, dense, MADV_WILLNEED);
+    unsigned refused = advise(file, dense, MADV_RANDOM);
+    for (size_t i = 0; i < dense->n; i++) {
+        refused += gn_file_will_need(file->base + dense->items[i].begin, dense->items[i].end - dense->items[i].begin);
+    }
+    return refused;
 }
 
 static int split_file(const struct gn_mapped_file *file, const struct gn_expert_map *map, bool populated,

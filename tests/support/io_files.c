@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,6 +40,35 @@ char *make_file(const char *name, size_t bytes) {
     free(data);
     assert_int_equal(fsync(fd), 0);
     assert_int_equal(close(fd), 0);
+    return path;
+}
+
+size_t pages_in_cache(const char *path, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (bytes + page - 1) / page, resident = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *mapping = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(mapping, MAP_FAILED);
+    unsigned char *in_core = calloc(n, 1);
+    assert_int_equal(mincore(mapping, bytes, in_core), 0);
+    for (size_t i = 0; i < n; i++) {
+        resident += in_core[i] & 1;
+    }
+    free(in_core);
+    munmap(mapping, bytes);
+    close(fd);
+    return resident;
+}
+
+char *make_uncached(const char *name, size_t bytes) {
+    char *path = make_file(name, bytes);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(fd);
+    if (pages_in_cache(path, bytes) > 0) {
+        remove_file(path);
+        print_message("skipped: the page cache keeps pages in %s\n", folder);
+        skip();
+    }
     return path;
 }
 

@@ -39,6 +39,10 @@ bool is_pattern(const uint8_t *data, uint64_t offset, size_t bytes);
 char *make_file(const char *name, size_t bytes);
 void remove_file(char *path); // and frees the path
 
+// The same, with no page of it in the page cache. Skips the test where the cache keeps them.
+char *make_uncached(const char *name, size_t bytes);
+size_t pages_in_cache(const char *path, size_t bytes);
+
 struct gn_file *open_file(const char *path, bool direct);
 struct gn_reader *open_with(const struct variant *variant, struct gn_reader_options options);
 

@@ -1,6 +1,8 @@
 // Files: that any range of them can be read, directly or not, and that every change and every refusal is noticed.
 #include "io_files.h"
 
+#include "io/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -181,6 +183,25 @@ static void test_file_falls_back(void **state) {
     close(fd);
 }
 
+// All that is asked for comes, also what is more than the kernel takes at once.
+static void test_file_will_need(void **state) {
+    (void)state;
+    const size_t bytes = (size_t)24 << 20;
+    char *path = make_uncached("needed", bytes);
+    struct gn_file *file = open_file(path, true);
+    void *mapping;
+    assert_int_equal(gn_file_map(file, &mapping), 0);
+    assert_int_equal(gn_file_will_need(mapping, bytes), 0);
+    size_t all = bytes / (size_t)sysconf(_SC_PAGESIZE);
+    for (int tries = 0; tries < 1000 && pages_in_cache(path, bytes) < all; tries++) {
+        let_time_pass();
+    }
+    assert_int_equal(pages_in_cache(path, bytes), all);
+    gn_file_unmap(file, mapping);
+    gn_file_close(file);
+    remove_file(path);
+}
+
 #define TEST(function)                                                                                                 \
     { #function, function, NULL, NULL, NULL }
 
@@ -196,6 +217,7 @@ int main(void) {
         TEST(test_file_identity),
         TEST(test_file_unchanged),
         TEST(test_file_falls_back),
+        TEST(test_file_will_need),
     };
     if (begin_files()) {
         return 1;
