@@ -3,9 +3,7 @@
 #include "config/log.h"
 #include "config/memory.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #define MIB ((uint64_t)1 << 20)
 

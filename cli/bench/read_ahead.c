@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/sysmacros.h>
 
 static bool read_setting(const char *path, unsigned *kib) {

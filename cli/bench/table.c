@@ -3,7 +3,6 @@
 #include "bench/summary.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static void print_facts(const struct bench *bench, FILE *to) {
     char all[32], experts[32], dense[32], memory[32];

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct slot {
     uint32_t entry;     // GN_NONE when free

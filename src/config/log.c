@@ -10,12 +10,8 @@ void gn_log_set_level(enum gn_log_level level) {
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
 }
 
-enum gn_log_level gn_log_get_level(void) {
-    return (enum gn_log_level)atomic_load_explicit(&log_level, memory_order_relaxed);
-}
-
 void gn_log(enum gn_log_level level, const char *format, ...) {
-    if (level > gn_log_get_level()) {
+    if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed)) {
         return;
     }
     static const char *const prefix[] = {"error: ", "warning: ", "", ""};

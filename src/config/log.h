@@ -5,7 +5,6 @@ enum gn_log_level { GN_LOG_ERROR, GN_LOG_WARN, GN_LOG_INFO, GN_LOG_DEBUG };
 
 // Lines above this level are dropped. Default: GN_LOG_INFO.
 void gn_log_set_level(enum gn_log_level level);
-enum gn_log_level gn_log_get_level(void);
 
 void gn_log(enum gn_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

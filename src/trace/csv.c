@@ -4,7 +4,6 @@
 #include "config/parse.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char first_line[] = "# route_trace v1";
