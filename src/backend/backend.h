@@ -38,7 +38,8 @@ bool gn_is_whole_weight(const struct ggml_tensor *tensor);                    //
 // Starts the streams of all models loaded so far: protects dense weights, checks budgets. Returns 0 or a negative errno
 // after gn_fail().
 int gn_start_streams(const struct gn_knobs *knobs);
-// Sizes a stream for its first graph, and says how it streams. Returns as above. Call with the stream's lock held.
+// Sizes a stream for its first graph, and says how it streams. Returns as above. Call with the stream's lock held; it
+// is let go meanwhile.
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs);
 // Starts what is not started and describes it: the line of guanaco_mode().
 void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size);

@@ -8,6 +8,7 @@
 #include "backend/geometry.h"
 #include "backend/gpu.h"
 #include "config/log.h"
+#include "exec/models.h"
 #include "model/dense.h"
 #include "model/mapping.h"
 #include "model/spool.h"
@@ -294,6 +295,8 @@ static void buffer_clear(ggml_backend_buffer_t handle, uint8_t value) {
     }
 }
 
+static int ready(struct gn_stream *stream, const struct gn_knobs *knobs);
+
 // Sizes the streams that a context waits for. ggml takes memory for the results of our graphs when the context has its
 // KV cache: a good time, since what goes wrong can still be told by the context not coming about, and the line that
 // says how it streams does not come amid the first words. Our own programs ask when it suits them (guanaco_mode).
@@ -304,14 +307,17 @@ static bool start_waiting(void) {
         return true;
     }
     pthread_mutex_lock(&list_lock);
+    gn_models_lock();
     for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
         struct gn_stream *stream = buffer->stream;
+        gn_models_make_room(stream, knobs);
         pthread_mutex_lock(&stream->lock);
         bool waits = stream->map.n_layers > 0 && buffer->protected_slices == stream->map.n_slices;
-        failed |= waits && !stream->started && gn_ready_stream(stream, knobs) != 0;
+        failed |= waits && !stream->started && ready(stream, knobs) != 0;
         others |= stream->started;
         pthread_mutex_unlock(&stream->lock);
     }
+    gn_models_unlock();
     pthread_mutex_unlock(&list_lock);
     return !failed || others;
 }
@@ -449,7 +455,6 @@ static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
     if (buffer->protected_slices == stream->map.n_slices || stream->started) {
         return 0;
     }
-    gn_expert_map_finish(&stream->map);
     if (gn_stream_check(stream, knobs)) {
         gn_fail("%s", stream->error);
         return -ENOSPC;
@@ -473,16 +478,28 @@ int gn_start_streams(const struct gn_knobs *knobs) {
     int failed = 0;
     bool others = false;
     pthread_mutex_lock(&list_lock);
+    gn_models_lock();
     for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
-        pthread_mutex_lock(&buffer->stream->lock);
+        struct gn_stream *stream = buffer->stream;
+        pthread_mutex_lock(&stream->lock);
+        if (!stream->started && !stream->broken) {
+            gn_stream_know(stream, knobs);
+        }
+        pthread_mutex_unlock(&stream->lock);
+    }
+    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
+        struct gn_stream *stream = buffer->stream;
+        gn_models_make_room(stream, knobs); // before its dense weights are copied
+        pthread_mutex_lock(&stream->lock);
         int this_one = start_buffer(buffer, knobs);
         failed = failed ? failed : this_one;
-        others = others || buffer->stream->started;
-        pthread_mutex_unlock(&buffer->stream->lock);
+        others = others || stream->started;
+        pthread_mutex_unlock(&stream->lock);
     }
     if (!buffers) {
         say_nothing_is_streamed();
     }
+    gn_models_unlock();
     pthread_mutex_unlock(&list_lock);
     // The context that is being made may be of a model that works already; one that does not fails its own graphs.
     return others ? 0 : failed;
@@ -497,7 +514,7 @@ static int begin_trace(struct gn_stream *stream, const struct gn_knobs *knobs, c
     return gn_stream_trace(stream, knobs, &model);
 }
 
-// Returns why not in stream->error.
+// Returns why not in stream->error. With the models' lock and the stream's.
 static int make_ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (stream->broken || stream->started) {
         return stream->broken ? -EINVAL : 0;
@@ -518,7 +535,8 @@ static int make_ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return failed;
 }
 
-int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
+// The same, and says how it streams or why it does not.
+static int ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
     bool first = !stream->started;
     int failed = make_ready(stream, knobs);
     if (failed) {
@@ -532,21 +550,45 @@ int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return failed;
 }
 
+int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    if (stream->started && !stream->broken) {
+        return 0;
+    }
+    pthread_mutex_unlock(&stream->lock); // locks are taken in one order
+    gn_models_lock();
+    pthread_mutex_lock(&stream->lock);
+    if (!stream->started && !stream->broken) { // an RPC server's model comes by here first
+        gn_stream_know(stream, knobs);
+        pthread_mutex_unlock(&stream->lock);
+        gn_models_make_room(stream, knobs);
+        pthread_mutex_lock(&stream->lock);
+    }
+    int failed = ready(stream, knobs);
+    gn_models_unlock();
+    return failed;
+}
+
 void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) {
+    size_t used = 0;
     snprintf(text, size, "nothing is streamed: no model with routed experts in mapped files is loaded");
     pthread_mutex_lock(&list_lock);
-    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
+    gn_models_lock();
+    for (struct buffer *buffer = buffers; buffer && used < size; buffer = buffer->next) {
         struct gn_stream *stream = buffer->stream;
+        gn_models_make_room(stream, knobs);
         pthread_mutex_lock(&stream->lock);
+        const char *joint = used > 0 ? "; " : "";
         if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && make_ready(stream, knobs) == 0) {
-            gn_stream_describe(stream, text, size);
-            size_t used = strlen(text);
-            gn_gpu_describe(stream->gpu, text + used, size - used);
+            char one[768];
+            gn_stream_describe(stream, one, sizeof one);
+            gn_gpu_describe(stream->gpu, one + strlen(one), sizeof one - strlen(one));
+            used += (size_t)snprintf(text + used, size - used, "%s%s", joint, one);
         } else if (stream->error[0]) {
-            snprintf(text, size, "nothing is streamed: %s", stream->error);
+            used += (size_t)snprintf(text + used, size - used, "%snothing is streamed: %s", joint, stream->error);
         }
         pthread_mutex_unlock(&stream->lock);
     }
+    gn_models_unlock();
     pthread_mutex_unlock(&list_lock);
 }
 

@@ -154,7 +154,7 @@ static void set_abort_callback(ggml_backend_t backend, ggml_abort_callback callb
 }
 
 static const char *describe_mode(void) {
-    static char text[512];
+    static char text[2048];
     if (bad_setting[0]) {
         return bad_setting;
     }

@@ -1,9 +1,9 @@
 #include "exec/stream.h"
 
 #include "config/log.h"
-#include "exec/budget.h"
 #include "exec/fetch.h"
 #include "exec/locking.h"
+#include "exec/models.h"
 #include "exec/report.h"
 #include "exec/seed.h"
 #include "stats/stats.h"
@@ -22,6 +22,7 @@ struct gn_stream *gn_stream_open(void) {
     if (stream) {
         stream->serial = atomic_fetch_add(&opened, 1) + 1;
         pthread_mutex_init(&stream->lock, NULL);
+        gn_models_add(stream);
     }
     return stream;
 }
@@ -49,19 +50,27 @@ static void stop(struct gn_stream *stream) {
     }
 }
 
+// Gives back what a started stream has, and takes it out of the counters.
+static void end(struct gn_stream *stream) {
+    gn_report_final(stream);
+    atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
+    atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
+    atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
+    atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_bytes(stream->cache));
+    atomic_fetch_sub(&gn_stats.staging_bytes, stream->spares.bytes);
+    stop(stream);
+    stream->started = false;
+    stream->held_bytes = 0;
+}
+
 void gn_stream_close(struct gn_stream *stream) {
     if (!stream) {
         return;
     }
+    gn_models_remove(stream);
     if (stream->started) {
-        gn_report_final(stream);
-        atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
-        atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
-        atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
-        atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_bytes(stream->cache));
-        atomic_fetch_sub(&gn_stats.staging_bytes, stream->spares.bytes);
+        end(stream);
     }
-    stop(stream);
     gn_locking_end(stream);
     gn_tracer_close(stream->tracer);
     gn_expert_map_free(&stream->map);
@@ -192,13 +201,20 @@ static int open_reader(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return gn_reader_open(&options, &stream->reader);
 }
 
-static struct gn_taken taken_by(const struct gn_stream *stream) {
-    return (struct gn_taken){.dense = stream->dense_bytes, .dense_copied = stream->dense == GN_DENSE_COPY};
+static int find_budget(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_budget *budget) {
+    struct gn_taken taken;
+    int failed = gn_models_taken(stream, &taken);
+    if (failed) {
+        return fail(stream, failed, "cannot find out what memory there is");
+    }
+    failed = gn_budget_for(&stream->map, knobs, &taken, budget, stream->error, sizeof stream->error);
+    gn_models_forget(&taken);
+    return failed;
 }
 
-static int find_budget(struct gn_stream *stream, const struct gn_knobs *knobs, struct gn_budget *budget) {
-    struct gn_taken taken = taken_by(stream);
-    return gn_budget_for(&stream->map, knobs, &taken, budget, stream->error, sizeof stream->error);
+void gn_stream_know(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    gn_expert_map_finish(&stream->map);
+    stream->claim = gn_budget_claim(&stream->map, knobs);
 }
 
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
@@ -206,11 +222,18 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs) {
     return find_budget(stream, knobs, &budget);
 }
 
-uint64_t gn_stream_dense_room(const struct gn_stream *stream, const struct gn_knobs *knobs) {
-    struct gn_taken taken = taken_by(stream);
-    int64_t room = gn_budget_room(knobs, &taken);
-    int64_t least = (int64_t)(GN_LEAST_STAGING * gn_expert_map_largest_slot(&stream->map));
-    return room > least ? (uint64_t)(room - least) : 0;
+uint64_t gn_stream_dense_room(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    struct gn_taken taken;
+    if (gn_models_taken(stream, &taken)) {
+        return 0;
+    }
+    int64_t room = gn_budget_room(knobs, &taken) - (int64_t)gn_budget_claim(&stream->map, knobs).least;
+    for (uint32_t i = 0; i < taken.n_others; i++) {
+        const struct gn_other *other = &taken.others[i];
+        room -= (int64_t)(other->held > other->claim.least ? other->held : other->claim.least);
+    }
+    gn_models_forget(&taken);
+    return room > 0 ? (uint64_t)room : 0;
 }
 
 // Says when the budget has no room for all that --guanaco-max-experts asks for.
@@ -227,7 +250,7 @@ static void say_max_experts(const struct gn_stream *stream, const struct gn_knob
 
 static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_budget budget;
-    gn_expert_map_finish(&stream->map);
+    gn_stream_know(stream, knobs);
     int failed = find_budget(stream, knobs, &budget);
     if (failed) {
         return failed;
@@ -276,12 +299,29 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
         return failed;
     }
     stream->started = true;
+    stream->held_bytes = gn_stream_memory(stream);
     gn_count(streamed_layers, stream->map.n_layers);
     gn_count(expert_bytes, stream->map.bytes);
     gn_count(slots, gn_cache_slots(stream->cache));
     gn_count(slot_bytes, gn_cache_bytes(stream->cache));
     gn_count(staging_bytes, stream->spares.bytes);
     return 0;
+}
+
+int gn_stream_restart(struct gn_stream *stream, const struct gn_knobs *knobs) {
+    for (uint32_t slot = 0; stream->held && slot < gn_cache_slots(stream->cache); slot++) {
+        if (stream->held[slot].layer) { // no slot is going to remember that it is in the page cache
+            gn_expert_drop(stream->held[slot].layer, stream->held[slot].expert);
+        }
+    }
+    if (stream->started) {
+        end(stream);
+    }
+    return gn_stream_start(stream, knobs);
+}
+
+uint64_t gn_stream_memory(const struct gn_stream *stream) {
+    return gn_cache_bytes(stream->cache) + stream->spares.bytes;
 }
 
 int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const struct gn_tracer_model *model) {
@@ -343,10 +383,12 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     for (uint32_t f = 0; f < stream->map.n_files; f++) {
         direct += gn_file_direct(stream->map.files[f]);
     }
+    const char *path = gn_models_count() > 1 && stream->map.n_files > 0 ? gn_file_path(stream->map.files[0]) : NULL;
+    const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
     snprintf(text, size,
-             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s",
+             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s%s%s",
              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
              experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
              stream->held                    ? "in the page cache"
@@ -354,7 +396,8 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
              : direct                        ? "O_DIRECT for some files"
                                              : "buffered",
              stream->policy->name, held[stream->dense],
-             stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "");
+             stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "", name ? ", of " : "",
+             name ? name : "");
 }
 
 bool gn_stream_held_above(const struct gn_stream *stream, uint32_t layer, uint32_t expert) {

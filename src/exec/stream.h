@@ -8,6 +8,7 @@
 #include "cache/tier.h"
 #include "config/knobs.h"
 #include "config/lock.h"
+#include "exec/budget.h"
 #include "exec/spare.h"
 #include "exec/tracer.h"
 #include "io/reader.h"
@@ -29,7 +30,11 @@ struct gn_stream {
     pthread_mutex_t lock;
     struct gn_expert_map map;
 
-    bool started;
+    struct gn_stream *next_model; // the next four: see models.h
+    struct gn_claim claim;        // 0 until all experts are known
+    uint64_t held_bytes;          // of slots and spares; 0: not started
+
+    bool started; // written with the models' lock too
     bool advised;
     bool broken; // its weights cannot be trusted (damaged file, failed read): error says why, and nothing is computed
     struct gn_cache *cache;
@@ -69,19 +74,32 @@ struct gn_stream {
 struct gn_stream *gn_stream_open(void);
 void gn_stream_close(struct gn_stream *stream); // NULL is allowed
 
+// Says that all experts are known, which is what other models reckon with. Needs the models' lock. Doing it again, when
+// more have come, is right.
+void gn_stream_know(struct gn_stream *stream, const struct gn_knobs *knobs);
+
 // Sizes the cache by the budget, takes its memory, opens the reader. Returns 0, or a negative errno with one plain line
-// in stream->error. Doing it again changes nothing. Call with the lock held.
+// in stream->error. Doing it again changes nothing. Call with the models' lock (models.h) and, as all that follows,
+// with the stream's.
 int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs);
+
+// Gives everything back and starts anew, with empty slots, by the budget as it is now. Counters of its cache begin
+// again. Returns and reports as above; when it fails it has not started. Same locks.
+int gn_stream_restart(struct gn_stream *stream, const struct gn_knobs *knobs);
+
+uint64_t gn_stream_memory(const struct gn_stream *stream); // bytes of slots and spares of one that has started
 
 // Begins the trace that --trace asks for, if this is the model to trace; between adding the last expert and
 // gn_stream_start(). Returns and reports as that.
 int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const struct gn_tracer_model *model);
 
-// Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that.
+// Whether the smallest legal budget fits; the early check of gn_stream_start(). Returns and reports as that; same
+// locks.
 int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
 
-// Bytes that a copy of dense weights may take: the smallest legal budget still fits beside it.
-uint64_t gn_stream_dense_room(const struct gn_stream *stream, const struct gn_knobs *knobs);
+// Bytes that a copy of dense weights may take: the smallest legal budgets of all models still fit beside it. Same
+// locks.
+uint64_t gn_stream_dense_room(struct gn_stream *stream, const struct gn_knobs *knobs);
 
 // Notes that a slot takes an expert in. Where experts stay in the page cache, that is when the one before it leaves.
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
@@ -95,4 +113,5 @@ bool gn_stream_held_above(const struct gn_stream *stream, uint32_t layer, uint32
 void gn_stream_advise(struct gn_stream *stream, uint32_t top_k);
 
 // "212 slots of 2.90 MiB (41 % of the experts), io_uring, O_DIRECT, lru"
+// With several models it ends with this one's file. Needs the models' lock.
 void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size);

@@ -8,7 +8,6 @@
 
 #include "exec/budget.h"
 #include "model/expert_map.h"
-#include "stats/stats.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -114,7 +113,8 @@ static void what_is_not_in_the_file_is_refused(void **state) {
     assert_int_equal(add("blk.0.ffn_up_exps.weight", 8, FILE_BYTES - 8000, 1000, &layer), 0);
 }
 
-static struct gn_knobs knobs_of(int64_t ram, int64_t reserve, int64_t cache) {
+static int budget_for(int64_t ram, int64_t reserve, int64_t cache, uint64_t dense, struct gn_budget *budget,
+                      char *why) {
     struct gn_knobs knobs;
     gn_knobs_default(&knobs);
     int64_t values[] = {ram, reserve, cache};
@@ -123,12 +123,6 @@ static struct gn_knobs knobs_of(int64_t ram, int64_t reserve, int64_t cache) {
         knobs.value[which[i]] = values[i];
         knobs.given[which[i]] = values[i] != 0;
     }
-    return knobs;
-}
-
-static int budget_for(int64_t ram, int64_t reserve, int64_t cache, uint64_t dense, struct gn_budget *budget,
-                      char *why) {
-    struct gn_knobs knobs = knobs_of(ram, reserve, cache);
     struct gn_taken taken = {.dense = dense};
     return gn_budget_for(&map, &knobs, &taken, budget, why, 256);
 }
@@ -163,33 +157,125 @@ static void a_budget_becomes_slots_and_staging(void **state) {
     assert_int_equal(budget.n_staging, GN_LEAST_STAGING);
 }
 
-static void what_others_hold_is_no_room(void **state) {
+// A budget of SIZE for slots of this model and another one, which holds `held` bytes.
+static uint64_t bytes_beside(int64_t size, struct gn_claim other, uint64_t held) {
+    struct gn_knobs knobs;
+    struct gn_budget budget;
+    char why[256];
+    gn_knobs_default(&knobs);
+    gn_knob_set(&knobs, GN_EXPERT_CACHE, size);
+    struct gn_other others[] = {{.claim = other, .held = held}};
+    struct gn_taken taken = {.others = others, .n_others = 1};
+    int failed = gn_budget_for(&map, &knobs, &taken, &budget, why, sizeof why);
+    return failed ? 0 : budget.slots + budget.n_staging * gn_expert_map_largest_slot(&map);
+}
+
+static uint64_t keeps(int64_t size, struct gn_claim claim, struct gn_claim other, uint64_t held, bool *gives) {
+    struct gn_knobs knobs;
+    uint64_t keep;
+    gn_knobs_default(&knobs);
+    gn_knob_set(&knobs, GN_EXPERT_CACHE, size);
+    struct gn_other others[] = {{.claim = other, .held = held}};
+    struct gn_taken taken = {.others = others, .n_others = 1};
+    *gives = gn_budget_make_room(claim, &knobs, &taken, &keep);
+    return keep;
+}
+
+static void models_share_in_proportion(void **state) {
     (void)state;
-    const int64_t mib = 1 << 20;
-    struct gn_taken none = {0}, copied = {.dense = 5 * (uint64_t)mib, .dense_copied = true}, mapped = copied;
-    mapped.dense_copied = false;
-    struct gn_knobs told = knobs_of(100 * mib, 40 * mib, 0), untold = knobs_of(4096 * mib, 0, 0);
-    assert_int_equal(gn_budget_room(&told, &none), 60 * mib);
-    assert_int_equal(gn_budget_room(&told, &mapped), 55 * mib);
-    // A program that does not say what it will need gets a reserve. What is copied is in its own memory already.
-    int64_t room = gn_budget_room(&untold, &copied);
-    assert_true(room <= (4096 - 128) * mib);
-    assert_true(gn_budget_room(&untold, &mapped) <= room - 4 * mib);
-    atomic_fetch_add(&gn_stats.slot_bytes, 50 * (uint64_t)mib);
-    atomic_fetch_add(&gn_stats.staging_bytes, 20 * (uint64_t)mib);
-    assert_int_equal(gn_budget_room(&told, &none), -10 * mib);
-    assert_true(gn_budget_room(&untold, &copied) <= (4096 - 128 - 70) * mib);
-    atomic_fetch_sub(&gn_stats.slot_bytes, 50 * (uint64_t)mib);
-    atomic_fetch_sub(&gn_stats.staging_bytes, 20 * (uint64_t)mib);
+    struct gn_layer *layer;
+    assert_int_equal(add("blk.0.ffn_up_exps.weight", 64, 0, 65536, &layer), 0);
+    gn_expert_map_finish(&map);
+    struct gn_knobs knobs;
+    gn_knobs_default(&knobs);
+    uint64_t slot = gn_expert_map_largest_slot(&map);
+    struct gn_claim mine = gn_budget_claim(&map, &knobs), thrice = {2 * slot, 3 * mine.most};
+    assert_int_equal(mine.least, 2 * slot);
+    assert_int_equal(mine.most, 80 * slot);
+    int64_t size = (int64_t)(80 * slot);
+    bool gives;
+    // A quarter, if the other has not started or holds its share; what it leaves, if it holds less.
+    assert_int_equal(bytes_beside(size, thrice, 0) / slot, 20);
+    assert_int_equal(bytes_beside(size, thrice, 60 * slot) / slot, 20);
+    assert_int_equal(bytes_beside(size, thrice, 50 * slot) / slot, 30);
+    // One that has taken all keeps three quarters; one that has less than its share keeps that.
+    assert_int_equal(keeps(size, mine, thrice, 80 * slot, &gives) / slot, 60);
+    assert_true(gives);
+    assert_int_equal(keeps(size, mine, thrice, 60 * slot, &gives) / slot, 60);
+    assert_false(gives);
+    assert_int_equal(keeps(size, mine, thrice, 10 * slot, &gives) / slot, 10);
+    assert_false(gives);
+    // Where there is room for all, nobody gives anything.
+    assert_int_equal(keeps(5 * size, mine, thrice, 240 * slot, &gives) / slot, 240);
+    assert_false(gives);
+    // None gets less than it needs.
+    struct gn_claim large = {2 * slot, 1000 * mine.most};
+    assert_int_equal(bytes_beside((int64_t)(20 * slot), large, 0) / slot, 2);
+    assert_int_equal(keeps((int64_t)(20 * slot), mine, large, 20 * slot, &gives) / slot, 18);
+    assert_true(gives);
+    struct gn_claim needy = {15 * slot, 16 * slot};
+    assert_int_equal(bytes_beside((int64_t)(20 * slot), needy, 0) / slot, 5);
+    // Too little for two.
+    assert_int_equal(bytes_beside((int64_t)(16 * slot), needy, 0), 0);
+    assert_int_equal(bytes_beside((int64_t)(16 * slot), thrice, 15 * slot), 0);
+}
+
+// Three models: what two of them hold too much is given back by both.
+static void all_that_hold_too_much_give(void **state) {
+    (void)state;
+    struct gn_claim claim = {2000, 90000};
+    struct gn_knobs knobs;
+    gn_knobs_default(&knobs);
+    gn_knob_set(&knobs, GN_EXPERT_CACHE, 90000);
+    struct gn_other others[] = {{.claim = claim, .held = 45000}, {.claim = claim, .held = 44000}};
+    struct gn_taken taken = {.others = others, .n_others = 2};
+    uint64_t keep[2];
+    assert_true(gn_budget_make_room(claim, &knobs, &taken, keep));
+    assert_int_equal(keep[0], 30000);
+    assert_int_equal(keep[1], 30000);
+    // Shares of each model's own experts are nobody else's affair.
+    gn_knob_set(&knobs, GN_EXPERT_CACHE, -1 - 5000);
+    assert_false(gn_budget_make_room(claim, &knobs, &taken, keep));
+}
+
+// Without --expert-cache: what the process has, what it could still have, what it needs for other things.
+static void memory_is_measured(void **state) {
+    (void)state;
+    const uint64_t mib = 1 << 20;
+    struct gn_knobs knobs;
+    gn_knobs_default(&knobs);
+    struct gn_taken taken = {.available = 7000 * mib, .anonymous = 1000 * mib};
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 6000 - 128 - 1000);
+    taken.dense = 500 * mib;
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 6000 - 128 - 1000 - 500);
+    taken.dense_copied = true; // and so among the 1000
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 6000 - 128 - 1000);
+    // Other models' slots are for all to share, touched or not; their dense weights are not.
+    struct gn_other others[] = {{.held = 3000 * mib, .dense_left = 40 * mib}};
+    taken = (struct gn_taken){
+        .available = 7000 * mib, .anonymous = 1000 * mib, .touched = 600 * mib, .others = others, .n_others = 1};
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 6000 - 128 - 400 - 40);
+    gn_knob_set(&knobs, GN_RAM, (int64_t)(4000 * mib));
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 4000 - 128 - 400 - 40);
+    // In little memory, little is kept back.
+    gn_knobs_default(&knobs);
+    taken = (struct gn_taken){.available = 150 * mib, .anonymous = 26 * mib};
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 89); // 132 - 16.5 - 26
+    taken = (struct gn_taken){.available = 2 * mib, .anonymous = 26 * mib};
+    assert_true(gn_budget_room(&knobs, &taken) < 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(tensors_of_a_block_make_one_layer),  TEST(slots_hold_every_expert_at_any_alignment),
-        TEST(what_is_not_in_the_file_is_refused), TEST(a_budget_becomes_slots_and_staging),
-        TEST(what_others_hold_is_no_room),
+        TEST(tensors_of_a_block_make_one_layer),
+        TEST(slots_hold_every_expert_at_any_alignment),
+        TEST(what_is_not_in_the_file_is_refused),
+        TEST(a_budget_becomes_slots_and_staging),
+        TEST(models_share_in_proportion),
+        TEST(all_that_hold_too_much_give),
+        TEST(memory_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
