@@ -340,11 +340,12 @@ static void check_files(struct gn_stream *stream) {
     const struct gn_layer *layer = fetch->request.layer;
     for (uint32_t s = 0; s < layer->n_slices; s++) {
         const struct gn_file *file = layer->slices[s].file;
-        if ((s == 0 || file != layer->slices[s - 1].file) && gn_file_unchanged(file)) {
-            fetch->error = -ESTALE;
+        int changed = s == 0 || file != layer->slices[s - 1].file ? gn_file_unchanged(file) : 0;
+        if (changed) {
+            fetch->error = changed;
             snprintf(stream->error, sizeof stream->error,
-                     "%s was changed while it was in use: its experts cannot be trusted; load the model again",
-                     gn_file_path(file));
+                     "%s %s while it was in use: its experts cannot be trusted; load the model again",
+                     gn_file_path(file), changed == -ESTALE ? "was changed" : "could not be read");
             return;
         }
     }
@@ -371,7 +372,9 @@ static void describe(const struct gn_fetch *fetch, uint32_t index, struct gn_rea
 int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
     struct gn_fetch *fetch = stream->fetch;
     if (fetch->left == 0) {
-        return 0;
+        fetch->checked = !stream->held; // pages of a file may have gone while they were computed with
+        check_files(stream);
+        return fetch->error;
     }
     if ((fetch->any_missed || stream->held) && !fetch->error) {
         collect(stream);

@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include "config/log.h"
+#include "io/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,8 @@
 struct gn_file {
     int fd;
     bool direct;
-    struct stat opened; // what fstat() said at opening
+    struct stat opened;     // what fstat() said at opening
+    struct gn_guard *guard; // of its mapping
     char path[];
 };
 
@@ -179,7 +181,7 @@ void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes) {
     }
 }
 
-int gn_file_map(const struct gn_file *file, void **mapping) {
+int gn_file_map(struct gn_file *file, void **mapping) {
     size_t bytes = (size_t)file->opened.st_size;
     void *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file->fd, 0);
     if (mapped == MAP_FAILED) {
@@ -188,12 +190,15 @@ int gn_file_map(const struct gn_file *file, void **mapping) {
     if (madvise(mapped, bytes, MADV_RANDOM)) {
         gn_debug("no advice for the mapping of %s: %s", file->path, strerror(errno));
     }
+    file->guard = gn_guard_open(mapped, bytes);
     *mapping = mapped;
     return 0;
 }
 
-void gn_file_unmap(const struct gn_file *file, void *mapping) {
+void gn_file_unmap(struct gn_file *file, void *mapping) {
     if (mapping) {
+        gn_guard_close(file->guard);
+        file->guard = NULL;
         munmap(mapping, (size_t)file->opened.st_size);
     }
 }
@@ -231,7 +236,7 @@ int gn_file_unchanged(const struct gn_file *file) {
     bool relinked = now.st_nlink != then->st_nlink;
     bool same = now.st_size == then->st_size && same_time(now.st_mtim, then->st_mtim) &&
                 (relinked || same_time(now.st_ctim, then->st_ctim));
-    return same ? 0 : -ESTALE;
+    return !same ? -ESTALE : gn_guard_torn(file->guard) ? -EIO : 0;
 }
 
 int gn_file_accept(struct gn_file *file) {

@@ -8,9 +8,10 @@ int gn_file_fd(const struct gn_file *file);
 // Drops a range from the page cache that a buffered read has just filled; nothing for a direct file.
 void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes);
 
-// Maps the whole file, read-only, with no read-ahead. Returns 0 with its first byte, or a negative errno.
-int gn_file_map(const struct gn_file *file, void **mapping);
-void gn_file_unmap(const struct gn_file *file, void *mapping); // NULL is allowed
+// Maps the whole file, read-only, with no read-ahead, once at most. Returns 0 with its first byte, or a negative errno.
+// Pages that cannot be had read as zeros (guard.h); gn_file_unchanged() then says -EIO, if not -ESTALE.
+int gn_file_map(struct gn_file *file, void **mapping);
+void gn_file_unmap(struct gn_file *file, void *mapping); // NULL is allowed
 // Gives back the whole pages within a range, to the kernel and out of the page cache. Advice: pages that another
 // process has mapped stay.
 void gn_file_drop_mapped(const struct gn_file *file, const uint8_t *mapping, uint64_t offset, uint64_t bytes);

@@ -42,7 +42,8 @@ bool gn_file_direct(const struct gn_file *file);
 // Whether the file still is what it was when opened, by its size, modification and change times. Returns 0, or -ESTALE
 // when somebody changed it: bytes read since then cannot be trusted. Deleting the file, or replacing it by renaming
 // another over it, is no change: the open one keeps its bytes. Renaming it or changing its mode or owner does count, as
-// their mark (the change time) is all that a writer leaves who puts the modification time back. One fstat().
+// their mark (the change time) is all that a writer leaves who puts the modification time back. -EIO when pages of its
+// mapping could not be had (io/guard.h). One fstat().
 int gn_file_unchanged(const struct gn_file *file);
 
 // Reads `bytes` from `offset` into `to`, at any alignment and synchronously; for headers, dense weights and tests.

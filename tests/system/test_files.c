@@ -156,6 +156,7 @@ int main(int argc, char **argv) {
     check("replaced by another file, in the page cache", test, replace, false, NULL);
     check("truncated, in the page cache", test, truncate_file, false, "in-use.gguf");
     setenv("GUANACO_EXPERT_CACHE", "100%", 1); // nothing is read any more, and still
+    check("truncated, all in the page cache", test, truncate_file, false, "in-use.gguf");
     check("overwritten in place, in the page cache", test, overwrite, false, "changed");
     setenv("GUANACO_EXPERT_CACHE", "5%", 1);
     setenv("GUANACO_SPOOL_DIR", argv[3], 1);

@@ -1,10 +1,12 @@
 // Experts that stay in the page cache: a read brings in the pages of a mapping, the data is the file's, and what is
 // dropped leaves the page cache.
+#include "io/file.h"
 #include "model/expert_map.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -121,6 +123,59 @@ static void test_a_shorter_file_is_an_error(void **state) {
     gn_reader_close(reader);
 }
 
+static volatile uint8_t sink;
+
+// Touches the first byte of an expert.
+static void touch(uint32_t expert) {
+    sink = *gn_slice_data(&layer->slices[0], expert, NULL);
+}
+
+static void test_what_is_gone_reads_as_zeros(void **state) {
+    (void)state;
+    gn_expert_map_finish(&map);
+    assert_int_equal(gn_expert_map_in_place(&map), 0);
+    touch(6);
+    assert_int_equal(gn_file_unchanged(map.files[0]), 0);
+    assert_int_equal(truncate(path, AT + 2 * SLICE), 0);
+    touch(6);
+    assert_int_equal(sink, 0);
+    assert_int_equal(gn_file_unchanged(map.files[0]), -ESTALE);
+    assert_int_equal(gn_file_accept(map.files[0]), 0);
+    assert_int_equal(gn_file_unchanged(map.files[0]), -EIO); // as when the drive fails
+}
+
+static sigjmp_buf back;
+
+static void jump_back(int number) {
+    siglongjmp(back, number);
+}
+
+// What happens elsewhere is the program's own affair.
+static void test_other_bus_errors_are_passed_on(void **state) {
+    (void)state;
+    struct sigaction theirs = {.sa_handler = jump_back}, now;
+    assert_int_equal(sigaction(SIGBUS, &theirs, NULL), 0);
+    gn_expert_map_finish(&map);
+    assert_int_equal(gn_expert_map_in_place(&map), 0);
+    FILE *file = tmpfile();
+    assert_int_equal(ftruncate(fileno(file), 4096), 0);
+    const uint8_t *other = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0);
+    assert_int_equal(ftruncate(fileno(file), 0), 0);
+    volatile bool passed = false;
+    if (sigsetjmp(back, 1) == 0) {
+        sink = *other;
+    } else {
+        passed = true;
+    }
+    assert_true(passed);
+    munmap((void *)(uintptr_t)other, 4096);
+    fclose(file);
+    gn_expert_map_free(&map);
+    assert_int_equal(sigaction(SIGBUS, NULL, &now), 0);
+    assert_ptr_equal(now.sa_handler, jump_back);
+    signal(SIGBUS, SIG_DFL);
+}
+
 static void test_a_failed_read_writes_nothing(void **state) {
     (void)state;
     struct gn_reader *reader;
@@ -151,6 +206,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_data_is_in_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_dropped_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_shorter_file_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_gone_reads_as_zeros, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_bus_errors_are_passed_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_failed_read_writes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_maps_are_left_alone, set_up, tear_down),
     };
