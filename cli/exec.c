@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "model_file.h"
 #include "probe.h"
+#include "router.h"
 #include "translate.h"
 
 #include "config/knobs.h"
@@ -33,10 +34,12 @@ struct launch {
 static const struct known {
     const char *name;
     bool common, warms_up;
+    bool routes; // starts servers for models, when it is given none
 } known[] = {
-    {"llama-server", true, true},     {"llama-cli", true, true},       {"llama-completion", true, true},
-    {"llama-perplexity", true, true}, {"llama-embedding", true, true}, {"llama-imatrix", true, false},
-    {"llama-bench", false, true},
+    {"llama-server", true, true, true},      {"llama-cli", true, true, false},
+    {"llama-completion", true, true, false}, {"llama-perplexity", true, true, false},
+    {"llama-embedding", true, true, false},  {"llama-imatrix", true, false, false},
+    {"llama-bench", false, true, false},
 };
 
 static const struct known *find_known(const char *program) {
@@ -248,6 +251,10 @@ static bool prepare(struct launch *launch) {
     if (launch->probe.kind == PROBE_LATER) {
         gn_info("%s itself is not linked to libllama: what it loads or starts later is streamed, if that is",
                 launch->arguments.words[0]);
+    }
+    const struct known *program = find_known(launch->program);
+    if (program && program->routes) {
+        router_divide_budget(&launch->arguments, &launch->knobs);
     }
     return set_arguments(launch) && set_environment(launch);
 }
