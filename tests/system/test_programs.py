@@ -288,7 +288,7 @@ def test_limit(test):
         with memory_group(limit) as group:
             if not group:
                 raise Skip("no memory control group can be made here")
-            with Server(test, model, True, ["--expert-cache", "48MiB"], ["-np", "4"], group) as server:
+            with Server(test, model, True, [], ["-np", "4"], group) as server:  # the budget is found by itself
                 streamed = talk(server, **letters)
                 check_mode(server.text())
         for what, answers in stock.items():
@@ -401,13 +401,17 @@ def test_binding(test):
 
 def test_openai(test):
     node = shutil.which("node")
-    have = node and subprocess.run([node, "-e", "require('openai')"], stderr=subprocess.DEVNULL).returncode == 0
+    fetched = os.path.join(os.path.dirname(test.programs), "..", "openai", "node_modules")
+    places = [os.path.normpath(fetched), *filter(None, [os.environ.get("NODE_PATH")])]
+    environment = {**test.environment, "NODE_PATH": ":".join(places)}
+    have = node and subprocess.run([node, "-e", "require('openai')"], env=environment,
+                                   stderr=subprocess.DEVNULL).returncode == 0
     if not have:
-        raise Skip("the npm package 'openai' is not installed (NODE_PATH)")
+        raise Skip("the npm package 'openai' is not there; 'tools/fetch-openai.sh build/openai' fetches it")
     with Server(test, test.demo, True, ["--expert-cache", "10%"]) as server:
         pieces = server.chat(PROMPTS[0])
         said = subprocess.run([node, os.path.join(HERE, "openai_chat.js"), server.url + "/v1", PROMPTS[0]],
-                              stdout=subprocess.PIPE, timeout=120, check=True).stdout.decode()
+                              env=environment, stdout=subprocess.PIPE, timeout=120, check=True).stdout.decode()
     same("".join(pieces), said, "the chat through the OpenAI client")
     check(said.strip(), "the chat is empty")
 
