@@ -21,7 +21,7 @@ struct options {
     uint32_t n_experts, n_used, alignment;
     uint64_t seed;
     int zero_layer, zero_expert, n_shards;
-    bool zero, fused;
+    bool zero, fused, text, mtp;
 };
 
 static const char help[] =
@@ -41,6 +41,8 @@ static const char help[] =
     "  --fused                 gate and up in one tensor; refused where the architecture knows no such thing\n"
     "  --shards N              write OUT-00001-of-0000N.gguf and so on\n"
     "  --alignment N           tensors start at odd multiples of N bytes (default 32)\n"
+    "  --text                  a vocabulary of ASCII characters and pairs of letters, so that programs can run it\n"
+    "  --mtp                   with a layer for multi-token prediction (qwen35moe alone)\n"
     "  --help\n";
 
 // ---- options
@@ -109,6 +111,10 @@ static void parse(struct options *options, int argc, char **argv) {
             exit(0);
         } else if (strcmp(argv[i], "--fused") == 0) {
             options->fused = true;
+        } else if (strcmp(argv[i], "--text") == 0) {
+            options->text = true;
+        } else if (strcmp(argv[i], "--mtp") == 0) {
+            options->mtp = true;
         } else if (strncmp(argv[i], "--", 2) == 0) {
             if (i + 1 == argc || !parse_flag(options, argv[i], argv[i + 1])) {
                 refuse("unknown option, or its value is missing", argv[i]);
@@ -134,6 +140,9 @@ static void check(struct options *options) {
     }
     if (!tiny_arch_find(options->arch)) {
         refuse("unknown architecture, see --list", options->arch);
+    }
+    if (options->mtp && strcmp(options->arch, "qwen35moe") != 0) {
+        refuse("only qwen35moe is made with it", "--mtp");
     }
     if (!tiny_type_known(options->type)) {
         refuse("unknown type", options->type);
@@ -188,6 +197,7 @@ static void load_backends(void) {
 static bool collect(struct tiny_model *model, struct gguf_context *metadata) {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = 0;
+    params.load_mtp = true;
     params.progress_callback = no_progress;
     struct llama_model *built = llama_model_init_from_user(metadata, tiny_model_add, model, params);
     if (!built) {
@@ -201,7 +211,7 @@ static struct gguf_context *list_tensors(const struct gguf_context *metadata, co
                                          int n_fillers) {
     struct gguf_context *listed = gguf_init_empty();
     gguf_set_kv(listed, metadata);
-    tiny_arch_list_optional(tiny_arch_find(options->arch), options->fused, listed);
+    tiny_arch_list_optional(tiny_arch_find(options->arch), options->fused, options->mtp, listed);
     struct ggml_tensor filler = {.type = GGML_TYPE_F32, .ne = {1, 1, 1, 1}, .nb = {4, 4, 4, 4}};
     for (int i = 0; i < n_fillers; i++) {
         ggml_format_name(&filler, "filler.%d", i);
@@ -233,8 +243,13 @@ static bool collect_all(struct tiny_model *model, const struct gguf_context *met
 static bool build(struct tiny_model *model, struct gguf_context *metadata, const struct options *options) {
     const struct tiny_arch *arch = tiny_arch_find(options->arch);
     model->seed = options->seed;
-    if (!tiny_arch_metadata(arch, options->n_experts, options->n_used, metadata) ||
-        !collect_all(model, metadata, options)) {
+    if (!tiny_arch_metadata(arch, options->n_experts, options->n_used, options->mtp, metadata)) {
+        return false;
+    }
+    if (options->text) {
+        tiny_vocabulary(metadata);
+    }
+    if (!collect_all(model, metadata, options)) {
         return false;
     }
     if (options->fused && !tiny_model_has_fused(model)) {

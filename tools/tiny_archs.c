@@ -250,13 +250,45 @@ static bool set_pairs(struct gguf_context *metadata, const char *arch, const cha
     return true;
 }
 
-bool tiny_arch_metadata(const struct tiny_arch *arch, uint32_t n_experts, uint32_t n_used,
+bool tiny_arch_metadata(const struct tiny_arch *arch, uint32_t n_experts, uint32_t n_used, bool mtp,
                         struct gguf_context *metadata) {
     char experts[64];
     snprintf(experts, sizeof experts, "expert_count=%u expert_used_count=%u", n_experts, n_used);
     gguf_set_val_str(metadata, "general.architecture", arch->name);
     return set_pairs(metadata, arch->name, shared) && set_pairs(metadata, arch->name, experts) &&
-           set_pairs(metadata, arch->name, arch->metadata);
+           set_pairs(metadata, arch->name, arch->metadata) &&
+           set_pairs(metadata, arch->name, mtp ? "block_count=4 nextn_predict_layers=1" : "");
+}
+
+void tiny_vocabulary(struct gguf_context *metadata) {
+    enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6, TOKENS = 256, SPECIALS = 3, CHARACTERS = 128 };
+    char texts[TOKENS][8];
+    const char *tokens[TOKENS];
+    float scores[TOKENS];
+    int32_t kinds[TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        static const char *const specials[] = {"<unk>", "<s>", "</s>"};
+        int pair = i - SPECIALS - CHARACTERS;
+        if (i < SPECIALS) {
+            snprintf(texts[i], sizeof texts[i], "%s", specials[i]);
+        } else if (pair < 0) {
+            snprintf(texts[i], sizeof texts[i], "<0x%02X>", (unsigned)(i - SPECIALS) % CHARACTERS);
+        } else if (pair == 0) {
+            strcpy(texts[i], "\xe2\x96\x81"); // how such tokenizers write a space
+        } else {
+            snprintf(texts[i], sizeof texts[i], "%c%c", 'a' + pair / 26, 'a' + pair % 26);
+        }
+        tokens[i] = texts[i];
+        scores[i] = -(float)i;
+        kinds[i] = i == 0 ? UNKNOWN : i < SPECIALS ? CONTROL : pair < 0 ? BYTE : NORMAL;
+    }
+    gguf_set_val_str(metadata, "tokenizer.ggml.model", "llama");
+    gguf_set_arr_str(metadata, "tokenizer.ggml.tokens", tokens, TOKENS);
+    gguf_set_arr_data(metadata, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores, TOKENS);
+    gguf_set_arr_data(metadata, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, kinds, TOKENS);
+    gguf_set_val_u32(metadata, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_set_val_u32(metadata, "tokenizer.ggml.bos_token_id", 1);
+    gguf_set_val_u32(metadata, "tokenizer.ggml.eos_token_id", 2);
 }
 
 static void list_tensor(struct gguf_context *metadata, const char *name) {
@@ -279,8 +311,25 @@ static void list_of_layer(struct gguf_context *metadata, uint32_t layer, const c
     }
 }
 
-void tiny_arch_list_optional(const struct tiny_arch *arch, bool fused, struct gguf_context *metadata) {
+// With a layer for multi-token prediction llama.cpp takes what is not listed for what was left out on purpose.
+static void list_trunk(struct gguf_context *metadata) {
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        list_of_layer(metadata, layer,
+                      "attn_norm.weight post_attention_norm.weight ffn_gate_inp_shexp.weight ffn_gate_shexp.weight "
+                      "ffn_up_shexp.weight ffn_down_shexp.weight");
+        list_of_layer(metadata, layer,
+                      layer == 1 ? "attn_q.weight attn_k.weight attn_v.weight attn_output.weight attn_q_norm.weight "
+                                   "attn_k_norm.weight"
+                                 : "ssm_conv1d.weight ssm_dt.bias ssm_a ssm_beta.weight ssm_alpha.weight "
+                                   "ssm_norm.weight ssm_out.weight");
+    }
+}
+
+void tiny_arch_list_optional(const struct tiny_arch *arch, bool fused, bool mtp, struct gguf_context *metadata) {
     char key[MOST_TEXT];
+    if (mtp) {
+        list_trunk(metadata);
+    }
     snprintf(key, sizeof key, "%s.block_count", arch->name);
     uint32_t layers = gguf_get_val_u32(metadata, gguf_find_key(metadata, key));
     for (uint32_t layer = 0; layer < layers; layer++) {

@@ -93,4 +93,14 @@ gives "another preload stays" "yes" env LD_PRELOAD=libm.so.6 "$guanaco" exec -- 
 gives "a dense model" "-m" "$guanaco" exec -- sh -c 'printenv LD_PRELOAD; echo "$1"' sh -m "$tmp/dense.gguf"
 says "a dense model" err "mode: nothing is streamed: .*dense.gguf has no routed experts"
 
+# ---- llama-server without a model: several models share what there is
+ln -s "$(command -v printenv)" "$tmp/llama-server"
+gives "a router" "1073741824B" "$guanaco" exec --ram 4GiB -- "$tmp/llama-server" GUANACO_RAM
+says "a router" err "router: up to 4 models at once"
+gives "a router of two" "536870912B" env LLAMA_ARG_MODELS_MAX=2 "$guanaco" exec --expert-cache 1GiB -- "$tmp/llama-server" GUANACO_EXPERT_CACHE
+gives "shares are of each model" "30.00%" "$guanaco" exec --expert-cache 30% -- "$tmp/llama-server" GUANACO_EXPERT_CACHE
+gives "a router without a limit" "4294967296B" env LLAMA_ARG_MODELS_MAX=0 "$guanaco" exec --ram 4GiB -- "$tmp/llama-server" GUANACO_RAM
+says "a router without a limit" err "sets no limit"
+gives "one model" "4294967296B" env LLAMA_ARG_MODEL=x.gguf "$guanaco" exec --ram 4GiB -- "$tmp/llama-server" GUANACO_RAM
+
 finish

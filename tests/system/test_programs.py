@@ -131,7 +131,8 @@ class Server:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = os.path.join(test.folder, "server.log")
-        common = ["-m", model, "--port", str(self.port), "-t", "1", "-c", "1024", "-ub", "64", "--no-repack", "-ngl", "0"]
+        common = [*(["-m", model] if model else []), "--port", str(self.port), "-t", "1", "-c", "1024", "-ub", "64",
+                  "--no-repack", "-ngl", "0"]
         command = test.command(name, [*common, *arguments], streamed, options)
         join = None
         if group:
@@ -327,10 +328,83 @@ def server_pair(test, arguments, options=("--expert-cache", "10%")):
 
 
 def test_draft(test):
-    """Two models in one process, one writing drafts for the other."""
-    log = server_pair(test, ["-np", "1", "-md", test.demo, "--spec-draft-n-max", "4"])
-    modes = re.findall("guanaco: mode: streaming", log)
-    check(len(modes) == 2, f"not two streamed models: {len(modes)}")
+    """Two models in one process, one writing drafts for the other; they share the budget."""
+    log = server_pair(test, ["-np", "1", "-md", test.demo, "--spec-draft-n-max", "4"], ["--expert-cache", "16MiB"])
+    # The first, alone; the same when the other has come; the other.
+    shares = [int(share) for share in re.findall(r"guanaco: mode: streaming .* (\d+) % of the experts", log)]
+    check(len(shares) == 3 and shares[0] > shares[1] and abs(shares[1] - shares[2]) <= 3, f"not shared fairly: {shares}")
+
+
+def make_tiny(test, architecture, *options):
+    """A model of a few megabytes whose weights are chance."""
+    path = os.path.join(test.folder, f"{architecture}.gguf")
+    tiny = os.path.join(os.path.dirname(test.synth), "guanaco-tiny")
+    subprocess.run([tiny, architecture, path, "--text", *options], check=True, stderr=subprocess.DEVNULL)
+    return path
+
+
+def test_mtp(test):
+    """Drafts by the model's own layer for multi-token prediction, whose experts are streamed too."""
+    model = make_tiny(test, "qwen35moe", "--mtp")
+    answers = []
+    for streamed in False, True:
+        with Server(test, model, streamed, ["--expert-cache", "30%"] if streamed else [],
+                    ["-np", "1", "--spec-type", "draft-mtp", "--spec-draft-n-max", "3"]) as server:
+            answers.append([server.complete(prompt) for prompt in PROMPTS])
+            log = server.text()
+            check(re.search(r"draft acceptance = .* [1-9]\d* generated", log), "no drafts were made")
+    same(*answers, "multi-token prediction")
+    check("mode: streaming 4 MoE layers" in log, "the layer for multi-token prediction is not streamed")
+
+
+def test_checkpoints(test):
+    """A conversation goes on from a checkpoint, where the cache cannot be cut (recurrent layers); with these and with
+    sliding windows, a slot is saved to a file and restored."""
+    for architecture in "gpt-oss", "qwen3next":
+        model, answers = make_tiny(test, architecture), []
+        start = "the cat sat on the mat and " * 16
+        for streamed in False, True:
+            with Server(test, model, streamed, ["--expert-cache", "30%"] if streamed else [],
+                        ["-np", "1", "--slot-save-path", test.folder, "-lv", "4", "--ctx-checkpoints", "8"]) as server:
+                said = [server.complete(start + end, 16, cache_prompt=True, id_slot=0) for end in ("so on", "then", "so")]
+                with server.post("/slots/0?action=save", {"filename": "slot.bin"}) as answer:
+                    saved = json.load(answer)["n_saved"]
+                said.append(server.complete("something else", 8, cache_prompt=True, id_slot=0))
+                with server.post("/slots/0?action=restore", {"filename": "slot.bin"}) as answer:
+                    check(json.load(answer)["n_restored"] == saved > 100, "the slot is not restored")
+                said.append(server.complete(start + "so", 16, cache_prompt=True, id_slot=0))
+                log = server.text()
+            check(architecture != "qwen3next" or "restored context checkpoint" in log, f"{architecture}: no checkpoint was used")
+            answers.append(said)
+        same(*answers, f"checkpoints of {architecture}")
+        check_mode(log)
+
+
+def test_router(test):
+    """llama-server without a model: a server of its own for each model that is asked for. They divide the budget."""
+    models = os.path.join(test.folder, "models")
+    shutil.rmtree(models, ignore_errors=True)
+    os.mkdir(models)
+    shutil.copy(test.demo, os.path.join(models, "first.gguf"))
+    shutil.copy(test.demo, os.path.join(models, "second.gguf"))
+    presets = os.path.join(test.folder, "presets.ini")
+    with open(presets, "w") as file:
+        file.write(f"[preset]\nmodel = {os.path.join(models, 'first.gguf')}\nctx-size = 512\n")
+    try:
+        for arguments, names in ((["--models-dir", models], ["first", "second"]), (["--models-preset", presets], ["preset"])):
+            answers = []
+            for streamed in False, True:
+                with Server(test, None, streamed, ["--expert-cache", "8MiB", "--ram", "1GiB"] if streamed else [],
+                            ["--models-max", "2", "-np", "1", *arguments]) as server:
+                    answers.append([server.complete(prompt, model=name) for name in names for prompt in PROMPTS[:2]])
+                    log = server.text()
+            same(*answers, f"the router with {arguments[0]}")
+            check("router: up to 2 models at once (--models-max), each in a process of its own with 512.00 MiB" in log,
+                  "the budget is not divided")
+            shares = [float(size) for size in re.findall(r"mode: streaming .* slots \(([0-9.]+) MiB", log)]
+            check(len(shares) == len(names) and all(3 < share <= 4 for share in shares), f"not 4 MiB each: {shares}")
+    finally:
+        shutil.rmtree(models)
 
 
 def test_ngram(test):
@@ -343,23 +417,49 @@ def test_override(test):
     check_mode(server_pair(test, ["-np", "1", "--cpu-moe"]))
 
 
+def ip(*words):
+    return subprocess.run(["ip", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
 @contextlib.contextmanager
-def rpc_servers(test, streamed, n=2):
-    """ggml-rpc-servers, each for some layers of the model; yields where they listen and what they say."""
+def second_host():
+    """A network namespace, as good as another machine to what talks over the network; yields how to run something there
+    and its address, or None where none can be made."""
+    name, address = f"guanaco-{os.getpid()}", f"10.213.{os.getpid() % 250}.2"
+    near, far = f"gn{os.getpid()}a", f"gn{os.getpid()}b"
+    try:
+        made = shutil.which("ip") and ip("netns", "add", name)
+        made = made and ip("link", "add", near, "type", "veth", "peer", "name", far)
+        made = made and ip("link", "set", far, "netns", name) and ip("link", "set", near, "up")
+        made = made and ip("addr", "add", address[:-1] + "1/24", "dev", near)
+        made = made and ip("-n", name, "addr", "add", address + "/24", "dev", far) and ip("-n", name, "link", "set", far, "up")
+        yield (["ip", "netns", "exec", name], address) if made else None
+    finally:
+        if shutil.which("ip"):
+            ip("link", "del", near)
+            ip("netns", "del", name)
+
+
+@contextlib.contextmanager
+def rpc_servers(test, streamed, n=2, host=None):
+    """ggml-rpc-servers, each for some layers of the model; yields where they listen and what they say. The last one runs
+    on the other host, if there is one."""
     processes, places, logs = [], [], []
     try:
         for i in range(n):
+            before, address = host if host and i == n - 1 else ([], "127.0.0.1")
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             logs.append(os.path.join(test.folder, f"rpc{i}.log"))
-            places.append(f"127.0.0.1:{port}")
-            command = test.command("ggml-rpc-server", ["-p", str(port), "-t", "1"], streamed, ["--expert-cache", "10%"])
+            places.append(f"{address}:{port}")
+            command = test.command("ggml-rpc-server", ["-H", address, "-p", str(port), "-t", "1"], streamed,
+                                   ["--expert-cache", "10%"])
             with open(logs[-1], "w") as log:
-                processes.append(subprocess.Popen(command, env=test.environment, stdin=subprocess.DEVNULL, stdout=log,
-                                                  stderr=subprocess.STDOUT))
+                processes.append(subprocess.Popen([*before, *command], env=test.environment, stdin=subprocess.DEVNULL,
+                                                  stdout=log, stderr=subprocess.STDOUT))
             for _ in range(100):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
                     break
                 time.sleep(0.1)
         yield places, logs
@@ -369,10 +469,10 @@ def rpc_servers(test, streamed, n=2):
             process.wait()
 
 
-def test_rpc(test):
+def test_rpc(test, host=None):
     """A model split over two RPC servers, each streaming the experts of its own layers."""
     def words(streamed):
-        with rpc_servers(test, streamed) as (places, logs):
+        with rpc_servers(test, streamed, host=host) as (places, logs):
             out, _ = test.run("llama-completion", ["-m", test.demo, "--rpc", ",".join(places), "-ngl", "99", "-p", PROMPTS[0],
                                                    "-n", "32", "-t", "1", "--temp", "0", "-no-cnv", "--no-repack"], False)
             for log in logs if streamed else ():
@@ -380,6 +480,14 @@ def test_rpc(test):
                     check_mode(text.read())
         return out
     same_words(lambda: words(False), lambda: words(True), "llama-completion over RPC")
+
+
+def test_rpc_host(test):
+    """The same, one of the servers on another host."""
+    with second_host() as host:
+        if not host:
+            raise Skip("no network namespace can be made here")
+        test_rpc(test, host)
 
 
 def test_binding(test):
@@ -426,9 +534,13 @@ CASES = {
     "quick-start": test_quick_start,
     "openai": test_openai,
     "draft": test_draft,
+    "mtp": test_mtp,
+    "checkpoints": test_checkpoints,
+    "router": test_router,
     "ngram": test_ngram,
     "override": test_override,
     "rpc": test_rpc,
+    "rpc-host": test_rpc_host,
     "binding": test_binding,
 }
 
