@@ -113,7 +113,7 @@ void gn_models_make_room(const struct gn_stream *stream, const struct gn_knobs *
     if (stream->started || gn_models_count() < 2 || gn_models_taken(stream, &taken)) {
         return;
     }
-    uint64_t *keep = calloc(taken.n_others, sizeof *keep);
+    uint64_t *keep = calloc(taken.n_others + 1, sizeof *keep);
     if (keep && gn_budget_make_room(stream->claim, knobs, &taken, keep)) {
         uint32_t i = 0;
         // All are told first, so that each finds the others as they will be.

@@ -98,6 +98,23 @@ static void version2_in_a_container(void **state) {
     assert_true(gn_memory_available_at(root) == 3000000);
 }
 
+// A namespace of its own shows the process at the root, and the group's limit there; a child of it adds its own.
+static void version2_in_a_namespace(void **state) {
+    (void)state;
+    put("/proc/self/cgroup", "0::/\n");
+    put("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n");
+    put("/sys/fs/cgroup/memory.max", "4000000\n");
+    put("/sys/fs/cgroup/memory.current", "3000000\n");
+    put("/sys/fs/cgroup/memory.stat", "anon 100\ninactive_file 2000000\n");
+    assert_true(gn_memory_available_at(root) == 3000000);
+    put("/proc/self/cgroup", "0::/model.service\n");
+    put("/sys/fs/cgroup/model.service/memory.max", "2500000\n");
+    put("/sys/fs/cgroup/model.service/memory.current", "500000\n");
+    assert_true(gn_memory_available_at(root) == 2000000);
+    put("/sys/fs/cgroup/model.service/memory.high", "max\n");
+    assert_true(gn_memory_available_at(root) == 2000000);
+}
+
 static void version1_among_other_controllers(void **state) {
     (void)state;
     put("/proc/self/cgroup", "5:devices:/x\n4:cpu,memory:/a/b\n1:memoryless:/a\n0::/\n");
@@ -133,9 +150,15 @@ static void this_process(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        test(nothing_to_read),      test(the_machine_alone),        test(version2_limit_counts_its_cache_as_free),
-        test(version2_limit_above), test(version2_in_a_container),  test(version1_among_other_controllers),
-        test(a_huge_path),          cmocka_unit_test(this_process),
+        test(nothing_to_read),
+        test(the_machine_alone),
+        test(version2_limit_counts_its_cache_as_free),
+        test(version2_limit_above),
+        test(version2_in_a_container),
+        test(version1_among_other_controllers),
+        test(version2_in_a_namespace),
+        test(a_huge_path),
+        cmocka_unit_test(this_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
