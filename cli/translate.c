@@ -26,10 +26,6 @@ static const struct familiar flags[] = {
 };
 #define FLAGS (sizeof flags / sizeof *flags)
 
-// Variables that earlier tools had under the name of a knob, if there is such a knob.
-static const char *const variables[] = {"GUANACO_MAX_EXPERTS", "GUANACO_PILOT", "GUANACO_PILOT_MASS",
-                                        "GUANACO_IMATRIX"};
-
 static bool is_any_of(const char *text, const char *const words[]) {
     for (; *words; words++) {
         if (!strcasecmp(text, *words)) {
@@ -91,16 +87,6 @@ bool translate_environment(enum streaming *streaming, char *why, size_t why_size
     *streaming = STREAMING_BY_DEFAULT;
     if (!translate_io_uring(why, why_size)) {
         return false;
-    }
-    for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
-        const char *text = getenv(variables[v]);
-        if (!text || find_knob(variables[v]) != GN_KNOB_COUNT) {
-            continue;
-        }
-        if (*text && !means_off(text)) {
-            return refuse_missing(variables[v], why, why_size);
-        }
-        unsetenv(variables[v]); // off, as it is
     }
     const char *mode = getenv("LOAD_MODE"), *wanted = getenv("GUANACO_STREAMING");
     if (mode && is_streaming_mode(mode)) {

@@ -61,6 +61,13 @@ struct guanaco_stats {
     uint64_t gpu_upload_bytes; // bytes of these
     uint64_t gpu_not_served;   // (layer, step) pairs that a device could not compute though it serves the layer
     uint64_t gpu_wait_ns;      // time waited for devices when the CPU had done its part
+
+    uint64_t prefetch_wasted_bytes;         // of experts read ahead and not used
+    uint64_t router_used, router_foreseen;  // experts used where the next layer's router was run early; of these, those
+                                            // that it named
+    uint64_t router_useful, router_wasted;  // experts read ahead because it named them: then used, and not
+    uint64_t pilot_used, pilot_foreseen;    // the same of PILOT, which has learnt what goes with the last layer's
+    uint64_t pilot_useful, pilot_wasted;
 };
 
 // Fills as much of *stats as stats->size says, so that programs built with an earlier header go on working. Any thread,

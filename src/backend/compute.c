@@ -220,9 +220,9 @@ static void trace_event(const struct gn_moe_run *run, const struct gn_stream *st
     gn_tracer_add(stream->tracer, stream->cache, &routing);
 }
 
-// Has the next layer's experts read ahead, as far as they can be guessed.
-static void look_ahead(struct gn_compute *compute, struct gn_stream *stream) {
-    if (compute->knobs->value[GN_PREFETCH] == GN_PREFETCH_OFF) {
+// Has the next layer's experts read ahead, as far as they can be guessed; a prompt teaches only what goes with what.
+static void look_ahead(struct gn_compute *compute, struct gn_stream *stream, bool prefill) {
+    if (stream->prefetch == GN_PREFETCH_OFF) {
         return;
     }
     if (compute->looked_at != stream->serial) {
@@ -231,7 +231,9 @@ static void look_ahead(struct gn_compute *compute, struct gn_stream *stream) {
         compute->looked_at = stream->serial;
     }
     if (compute->lookahead) {
-        gn_lookahead_learn(compute->lookahead, &compute->run, gn_fetch_misses(stream));
+        gn_lookahead_learn(compute->lookahead, &compute->run, gn_fetch_misses(stream), prefill);
+    }
+    if (compute->lookahead && !prefill) {
         gn_lookahead_plan(compute->lookahead, &compute->run, &compute->scratch);
     }
 }
@@ -319,8 +321,8 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
         .prefill = prefill,
     };
     gn_fetch_begin(stream, &request);
-    if (!prefill) {
-        look_ahead(compute, stream);
+    if (!warm_up) {
+        look_ahead(compute, stream, prefill);
     }
     status = run_experts(compute, stream, &request);
     if (gpu) {

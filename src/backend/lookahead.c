@@ -3,16 +3,18 @@
 #include "backend/router.h"
 #include "exec/ahead.h"
 #include "predict/guesses.h"
+#include "predict/pilot.h"
+#include "predict/rank.h"
+#include "predict/trial.h"
 #include "stats/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Guesses for one token: the choices of its router and half as many again, as near misses often come true.
-#define MORE_GUESSES(k) ((k) + (k) / 2)
-#define MOST_TOKENS 4      // a batch of more uses too many experts to guess them one by one
 #define HARDLY_MISSES 0.05 // experts per event: fewer are not worth a guess
+#define RETRY 16           // tokens from one run of a router to the next, where PILOT brings more
+#define CLEARLY_MORE 1.1   // PILOT is to bring, to be changed for: running a router costs, but changing brings nothing
 
 // How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
 // when computing waits for the drive, it costs its whole time. In between the bar rises with the share of time stalled.
@@ -23,25 +25,53 @@
 #define TOKENS 16.0 // over which that share is averaged
 
 struct gn_lookahead {
+    const struct gn_stream *stream;
+    uint32_t n_layers;
     double stalled; // share of time that computing waited for reads lately
     uint64_t last_ns, last_wait_ns;
-    const struct gn_stream *stream;
-    struct gn_guesses *guesses;
-    struct gn_router *routers; // [n_layers]
+    struct gn_router *routers; // [n_layers]; NULL: not to be used
     bool *looked;              // [n_layers] whether the router was looked for
+    struct gn_pilot *pilot;    // NULL: not to be used
+    struct gn_guesses *guesses[GN_SOURCES];
+    struct gn_trial trial; // with --prefetch auto
+    uint64_t token_ns;     // when the token began
+    int64_t n_tokens;      // of the batch
+    uint64_t tokens;
 };
 
+static bool open_pilot(struct gn_lookahead *lookahead, const struct gn_stream *stream) {
+    uint32_t *n_experts = calloc(lookahead->n_layers, sizeof *n_experts);
+    for (uint32_t l = 0; n_experts && l < lookahead->n_layers; l++) {
+        n_experts[l] = stream->map.layers[l]->n_experts;
+    }
+    lookahead->pilot = n_experts ? gn_pilot_open(lookahead->n_layers, n_experts) : NULL;
+    free(n_experts);
+    return lookahead->pilot;
+}
+
 struct gn_lookahead *gn_lookahead_open(const struct gn_stream *stream) {
-    uint32_t n = stream->map.n_layers;
     struct gn_lookahead *lookahead = calloc(1, sizeof *lookahead);
     if (!lookahead) {
         return NULL;
     }
+    uint32_t n = stream->map.n_layers;
     lookahead->stream = stream;
-    lookahead->guesses = gn_guesses_open(n);
-    lookahead->routers = calloc(n, sizeof *lookahead->routers);
-    lookahead->looked = calloc(n, sizeof *lookahead->looked);
-    if (!lookahead->guesses || !lookahead->routers || !lookahead->looked) {
+    lookahead->n_layers = n;
+    gn_trial_begin(&lookahead->trial);
+    bool good = true;
+    for (int s = 0; s < GN_SOURCES; s++) {
+        lookahead->guesses[s] = gn_guesses_open(n);
+        good = good && lookahead->guesses[s];
+    }
+    if (stream->prefetch != GN_PREFETCH_PILOT) {
+        lookahead->routers = calloc(n, sizeof *lookahead->routers);
+        lookahead->looked = calloc(n, sizeof *lookahead->looked);
+        good = good && lookahead->routers && lookahead->looked;
+    }
+    if (stream->prefetch != GN_PREFETCH_ROUTER) {
+        good = good && open_pilot(lookahead, stream);
+    }
+    if (!good) {
         gn_lookahead_close(lookahead);
         return NULL;
     }
@@ -50,12 +80,17 @@ struct gn_lookahead *gn_lookahead_open(const struct gn_stream *stream) {
 
 void gn_lookahead_close(struct gn_lookahead *lookahead) {
     if (lookahead) {
-        gn_guesses_close(lookahead->guesses);
+        for (int s = 0; s < GN_SOURCES; s++) {
+            gn_guesses_close(lookahead->guesses[s]);
+        }
+        gn_pilot_close(lookahead->pilot);
         free(lookahead->routers);
         free(lookahead->looked);
         free(lookahead);
     }
 }
+
+// ------------------------------------------------------------------------------------------------- learning
 
 // What the layer's first product multiplies: the normed input of the layer.
 static const struct gn_run_input *layer_input(const struct gn_moe_run *run) {
@@ -64,14 +99,7 @@ static const struct gn_run_input *layer_input(const struct gn_moe_run *run) {
     return one_row_each ? &run->inputs[rows->index] : NULL;
 }
 
-void gn_lookahead_learn(struct gn_lookahead *lookahead, const struct gn_moe_run *run, uint32_t missed) {
-    uint32_t l = run->layer->index;
-    gn_guesses_check(lookahead->guesses, l, run->experts, run->n_experts, missed);
-    if (lookahead->looked[l]) {
-        return;
-    }
-    lookahead->looked[l] = true;
-    struct gn_router *router = &lookahead->routers[l];
+static void look_for_router(struct gn_router *router, const struct gn_moe_run *run) {
     gn_router_find(router, run->ids, run->layer->n_experts);
     const struct gn_run_input *input = layer_input(run);
     const struct ggml_type_traits_cpu *type = router->found && run->traits ? run->traits(router->type) : NULL;
@@ -82,32 +110,30 @@ void gn_lookahead_learn(struct gn_lookahead *lookahead, const struct gn_moe_run 
     }
 }
 
-// The best n of `scores`, best first.
-static void rank(const float *scores, int64_t n_experts, uint32_t n, uint32_t *best) {
-    uint32_t have = 0;
-    for (int64_t e = 0; e < n_experts; e++) {
-        if (have == n && !(scores[e] > scores[best[n - 1]])) {
-            continue;
-        }
-        uint32_t at = have < n ? have++ : n - 1;
-        for (; at > 0 && scores[e] > scores[best[at - 1]]; at--) {
-            best[at] = best[at - 1];
-        }
-        best[at] = (uint32_t)e;
+void gn_lookahead_learn(struct gn_lookahead *lookahead, const struct gn_moe_run *run, uint32_t missed, bool prefill) {
+    uint32_t l = run->layer->index;
+    for (int s = 0; s < GN_SOURCES && !prefill; s++) {
+        struct gn_guesses_figures now =
+            gn_guesses_check(lookahead->guesses[s], l, run->experts, run->n_experts, missed);
+        gn_ahead_count_guesses(run->stream, run->layer, (enum gn_source)s, now.used, now.foreseen);
+    }
+    if (lookahead->pilot) {
+        struct gn_pilot_batch batch = {
+            .ids = run->ids->data,
+            .choice_stride = run->ids->nb[0],
+            .token_stride = run->ids->nb[1],
+            .n_used = (uint32_t)run->n_used,
+            .n_tokens = (uint32_t)run->n_tokens,
+        };
+        gn_pilot_see(lookahead->pilot, l, &batch);
+    }
+    if (lookahead->routers && !lookahead->looked[l] && !prefill) {
+        lookahead->looked[l] = true;
+        look_for_router(&lookahead->routers[l], run);
     }
 }
 
-// Appends an expert if it is not there.
-static void add_guess(uint32_t *guesses, uint32_t *n, uint32_t expert) {
-    for (uint32_t i = 0; i < *n; i++) {
-        if (guesses[i] == expert) {
-            return;
-        }
-    }
-    if (*n < GN_GUESSES) {
-        guesses[(*n)++] = expert;
-    }
-}
+// ------------------------------------------------------------------------------------------------- guessing
 
 // The layer's input as the next layer's norm would have made it.
 static void renorm(const struct gn_router *from, const struct gn_router *to, const float *input, float *renormed) {
@@ -116,13 +142,12 @@ static void renorm(const struct gn_router *from, const struct gn_router *to, con
     }
 }
 
-static uint32_t guess(const struct gn_lookahead *lookahead, const struct gn_moe_run *run, struct gn_scratch *scratch,
-                      uint32_t next, uint32_t guesses[GN_GUESSES]) {
-    const struct gn_router *from = &lookahead->routers[run->layer->index], *to = &lookahead->routers[next];
+// The experts that the next layer's router would choose, each token's best first.
+static uint32_t ask_router(const struct gn_lookahead *lookahead, const struct gn_moe_run *run,
+                           struct gn_scratch *scratch, uint32_t each, uint32_t guesses[GN_GUESSES]) {
+    const struct gn_router *from = &lookahead->routers[run->layer->index], *to = from + 1;
     const struct gn_run_input *input = layer_input(run);
-    uint32_t each = (uint32_t)MORE_GUESSES(run->n_used), best[MOST_TOKENS][GN_GUESSES] = {{0}};
-    each = each < GN_GUESSES ? each : GN_GUESSES;
-    each = each < (uint32_t)to->n_experts ? each : (uint32_t)to->n_experts;
+    uint32_t best[GN_PILOT_TOKENS][GN_GUESSES], n_best[GN_PILOT_TOKENS] = {0};
     size_t floats = (size_t)(to->width + to->n_experts);
     float *renormed =
         gn_scratch_get(scratch, GN_SCRATCH_GUESS, floats * sizeof(float) + gn_router_scratch(to, run->traits) + 64);
@@ -137,15 +162,63 @@ static uint32_t guess(const struct gn_lookahead *lookahead, const struct gn_moe_
             row = renormed;
         }
         gn_router_score(to, run->traits, row, scores, scores + to->n_experts);
-        rank(scores, to->n_experts, each, best[token]);
+        n_best[token] = gn_rank(scores, (uint32_t)to->n_experts, each, best[token]);
     }
     uint32_t n = 0;
     for (uint32_t r = 0; r < each; r++) {
         for (int64_t token = 0; token < run->n_tokens; token++) {
-            add_guess(guesses, &n, best[token][r]);
+            if (r < n_best[token]) {
+                gn_rank_add(guesses, &n, GN_GUESSES, best[token][r]);
+            }
         }
     }
     return n;
+}
+
+// Whether the layer's and the next one's router are known, and can be compared.
+static bool has_routers(const struct gn_lookahead *lookahead, uint32_t layer) {
+    if (!lookahead->routers || layer + 1 >= lookahead->n_layers) {
+        return false;
+    }
+    const struct gn_router *from = &lookahead->routers[layer], *to = from + 1;
+    return from->found && to->found && from->width == to->width;
+}
+
+// Notes one source's guesses for the layer.
+static void note(const struct gn_lookahead *lookahead, enum gn_source source, uint32_t layer, const uint32_t *guesses,
+                 uint32_t n, double bar) {
+    const struct gn_cache *cache = lookahead->stream->cache;
+    uint32_t missing = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        missing |= (uint32_t)(gn_cache_peek(cache, gn_cache_entry(cache, layer, guesses[i])) == GN_NONE) << i;
+    }
+    gn_guesses_note(lookahead->guesses[source], layer, guesses, n, missing, bar);
+}
+
+static double bar(const struct gn_lookahead *lookahead) {
+    double held_up = (lookahead->stalled - KEEPS_UP) / (HELD_UP - KEEPS_UP);
+    return LOW_BAR + (HIGH_BAR - LOW_BAR) * fmin(fmax(held_up, 0), 1);
+}
+
+// Has the sources guess the next layer. Returns the one to go by.
+static enum gn_source guess(const struct gn_lookahead *lookahead, const struct gn_moe_run *run,
+                            struct gn_scratch *scratch, uint32_t next) {
+    uint32_t each = (uint32_t)GN_GUESSES_FOR(run->n_used), guesses[GN_GUESSES];
+    each = each < GN_GUESSES ? each : GN_GUESSES;
+    double router_brings = gn_guesses_value(lookahead->guesses[GN_SOURCE_ROUTER], next);
+    double pilot_brings = gn_guesses_value(lookahead->guesses[GN_SOURCE_PILOT], next);
+    bool has_router = has_routers(lookahead, run->layer->index);
+    bool by_pilot = lookahead->pilot && (!has_router || pilot_brings > fmax(router_brings, 0) * CLEARLY_MORE);
+    if (has_router && (!by_pilot || lookahead->tokens % RETRY == 0)) {
+        uint32_t n = ask_router(lookahead, run, scratch, each, guesses);
+        note(lookahead, GN_SOURCE_ROUTER, next, guesses, n, bar(lookahead));
+    }
+    if (lookahead->pilot) {
+        double mass = lookahead->stream->pilot_mass;
+        uint32_t n = gn_pilot_guess(lookahead->pilot, mass, each, guesses, GN_GUESSES);
+        note(lookahead, GN_SOURCE_PILOT, next, guesses, n, bar(lookahead));
+    }
+    return by_pilot ? GN_SOURCE_PILOT : GN_SOURCE_ROUTER;
 }
 
 // Once a token: how much of the time since the last one was spent waiting for reads.
@@ -159,24 +232,36 @@ static void note_stall(struct gn_lookahead *lookahead) {
     lookahead->last_wait_ns = wait;
 }
 
-static double bar(const struct gn_lookahead *lookahead) {
-    double held_up = (lookahead->stalled - KEEPS_UP) / (HELD_UP - KEEPS_UP);
-    return LOW_BAR + (HIGH_BAR - LOW_BAR) * fmin(fmax(held_up, 0), 1);
+// A batch begins with its first layer; its time, up to where the last layer begins, goes into the trial.
+static void follow_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
+    uint32_t layer = run->layer->index;
+    if (layer == 0) {
+        note_stall(lookahead);
+        lookahead->tokens++;
+        if (lookahead->n_tokens != run->n_tokens) {
+            gn_trial_disturb(&lookahead->trial);
+        }
+        lookahead->n_tokens = run->n_tokens;
+        lookahead->token_ns = gn_now_ns();
+    }
 }
 
 void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *run, struct gn_scratch *scratch) {
-    uint32_t next = run->layer->index + 1;
-    if (run->layer->index == 0) {
-        note_stall(lookahead);
+    uint32_t layer = run->layer->index, next = (layer + 1) % lookahead->n_layers;
+    follow_batch(lookahead, run);
+    bool paying = lookahead->stream->prefetch != GN_PREFETCH_AUTO || gn_trial_with(&lookahead->trial);
+    if (layer + 1 == lookahead->n_layers && lookahead->token_ns > 0) {
+        gn_trial_step(&lookahead->trial, (double)(gn_now_ns() - lookahead->token_ns));
+        lookahead->token_ns = 0;
     }
-    if (next >= lookahead->stream->map.n_layers || run->n_tokens > MOST_TOKENS || !lookahead->routers[next].found ||
-        !lookahead->routers[run->layer->index].found ||
-        lookahead->routers[next].width != lookahead->routers[run->layer->index].width ||
-        gn_guesses_misses(lookahead->guesses, next) < HARDLY_MISSES) {
+    for (int s = 0; s < GN_SOURCES; s++) {
+        gn_guesses_forget(lookahead->guesses[s], next);
+    }
+    if (!paying || run->n_tokens > GN_PILOT_TOKENS ||
+        gn_guesses_misses(lookahead->guesses[GN_SOURCE_ROUTER], next) < HARDLY_MISSES) {
         return;
     }
-    uint32_t guesses[GN_GUESSES], n = guess(lookahead, run, scratch, next, guesses);
-    gn_guesses_note(lookahead->guesses, next, guesses, n);
-    n = gn_guesses_worth(lookahead->guesses, next, bar(lookahead), guesses);
-    gn_ahead_plan(run->stream, run->stream->map.layers[next], guesses, n);
+    enum gn_source source = guess(lookahead, run, scratch, next);
+    uint32_t guesses[GN_GUESSES], n = gn_guesses_worth(lookahead->guesses[source], next, guesses);
+    gn_ahead_plan(run->stream, run->stream->map.layers[next], guesses, n, source);
 }

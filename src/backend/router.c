@@ -1,11 +1,15 @@
 #include "backend/router.h"
 
+#include "predict/rank.h"
+
 #include "ggml-backend.h"
 
 #include <math.h>
 #include <string.h>
 
-#define DEEPEST 24 // operations between the ids and the router's product; the group masks of some models are long
+#define LONGEST 32      // operations between the ids and the router's product
+#define MOST_GROUPS 256 // of experts
+#define MOST_BEST 8
 
 static bool in_memory(const struct ggml_tensor *weight) {
     const struct ggml_tensor *base = weight->view_src ? weight->view_src : weight;
@@ -20,11 +24,16 @@ static const float *vector_of(const struct ggml_tensor *tensor, int64_t n) {
     return is_vector ? tensor->data : NULL;
 }
 
-static void find_norm(struct gn_router *router) {
-    const struct ggml_tensor *input = router->input;
-    while (input->op == GGML_OP_RESHAPE || input->op == GGML_OP_VIEW) {
-        input = input->src[0];
+// What lies behind operations that move nothing to another place in its row.
+static const struct ggml_tensor *behind_shapes(const struct ggml_tensor *tensor) {
+    while (tensor && (tensor->op == GGML_OP_RESHAPE || tensor->op == GGML_OP_VIEW || tensor->op == GGML_OP_CONT)) {
+        tensor = tensor->src[0];
     }
+    return tensor;
+}
+
+static void find_norm(struct gn_router *router) {
+    const struct ggml_tensor *input = behind_shapes(router->input);
     for (int s = 0; input->op == GGML_OP_MUL && s < 2 && !router->norm; s++) {
         router->norm = vector_of(input->src[s], router->width);
     }
@@ -35,44 +44,127 @@ static bool is_router(const struct ggml_tensor *op, int64_t n_experts) {
            op->src[1]->type == GGML_TYPE_F32 && in_memory(op->src[0]);
 }
 
-// Follows the scores back, noting what is done to them on the way.
-static bool follow(struct gn_router *router, const struct ggml_tensor *op, int64_t n_experts, int depth) {
-    if (!op || depth == 0) {
-        return false;
+static void take_router(struct gn_router *router, const struct ggml_tensor *op, int64_t n_experts) {
+    router->weight = op->src[0]->data;
+    router->type = op->src[0]->type;
+    router->weight_stride = op->src[0]->nb[1];
+    router->width = op->src[0]->ne[0];
+    router->n_experts = n_experts;
+    router->input = op->src[1];
+}
+
+static float parameter(const struct ggml_tensor *op, size_t index) {
+    float value;
+    memcpy(&value, (const char *)op->op_params + index * sizeof value, sizeof value);
+    return value;
+}
+
+// The scores that the ids were chosen by, if they are the largest of them.
+static const struct ggml_tensor *sorted_by(const struct ggml_tensor *ids) {
+    if (ids->view_src && ids->view_offs != 0) {
+        return NULL;
     }
-    if (is_router(op, n_experts)) {
-        router->weight = op->src[0]->data;
-        router->type = op->src[0]->type;
-        router->weight_stride = op->src[0]->nb[1];
-        router->width = op->src[0]->ne[0];
-        router->n_experts = n_experts;
-        router->input = op->src[1];
-        return true;
+    const struct ggml_tensor *sort = behind_shapes(ids);
+    bool largest_first = sort && ((sort->op == GGML_OP_ARGSORT && sort->op_params[0] == GGML_SORT_ORDER_DESC) ||
+                                  sort->op == GGML_OP_TOP_K);
+    return largest_first ? sort->src[0] : NULL;
+}
+
+// The groups' scores: sums of the best scores of each. Returns of how many, 0 when it is anything else.
+static int64_t best_of_groups(const struct ggml_tensor *group_scores, const struct ggml_tensor *groups) {
+    const struct ggml_tensor *sum = behind_shapes(group_scores);
+    const struct ggml_tensor *best = sum && sum->op == GGML_OP_SUM_ROWS ? behind_shapes(sum->src[0]) : NULL;
+    bool good = best && best->op == GGML_OP_GET_ROWS && behind_shapes(best->src[0]) == behind_shapes(groups) &&
+                behind_shapes(sorted_by(best->src[1])) == behind_shapes(groups);
+    return good ? best->src[1]->ne[0] : 0;
+}
+
+// Scores of which those outside the chosen groups were replaced by -infinity. Returns the scores before that, NULL when
+// it is not so.
+static const struct ggml_tensor *behind_groups(struct gn_router *router, const struct ggml_tensor *masked,
+                                               int64_t n_experts) {
+    const struct ggml_tensor *kept = NULL, *chosen = NULL, *none = NULL;
+    for (int s = 0; s < 3; s++) { // which is which has changed between versions
+        const struct ggml_tensor *source = masked->src[s];
+        kept = source && source->op == GGML_OP_GET_ROWS ? source : kept;
+        none = source && source->op == GGML_OP_FILL ? source : none;
+        chosen = source && source->type == GGML_TYPE_I32 ? source : chosen;
     }
-    bool found = false;
-    for (int s = 0; s < 2 && !found; s++) {
-        found = op->src[s] && follow(router, op->src[s], n_experts, depth - 1);
+    if (!kept || !chosen || !none || kept->src[1] != chosen || parameter(none, 0) != -INFINITY) {
+        return NULL;
     }
-    if (!found) {
-        return false;
-    }
-    for (int s = 0; op->op == GGML_OP_ADD && s < 2; s++) { // before the activation a bias, after it for the choice
-        const float *vector = vector_of(op->src[s], n_experts);
-        if (vector) {
-            *(router->activation == GN_ROUTER_PLAIN ? &router->bias : &router->selection) = vector;
+    const struct ggml_tensor *groups = kept->src[0];
+    router->n_groups = groups->ne[1];
+    router->groups_used = chosen->ne[0];
+    router->group_best = best_of_groups(sorted_by(chosen), groups);
+    bool good = groups->ne[0] * groups->ne[1] == n_experts && router->n_groups <= MOST_GROUPS &&
+                router->groups_used <= router->n_groups &&
+                router->group_best > 0 && router->group_best <= MOST_BEST && router->group_best <= groups->ne[0];
+    return good ? groups : NULL;
+}
+
+// Going back, what is added before an activation is met belongs to the choice, after it to the products.
+static const struct ggml_tensor *behind_sum(struct gn_router *router, const struct ggml_tensor *sum,
+                                            int64_t n_experts) {
+    const float **to = router->activation == GN_ROUTER_PLAIN ? &router->selection : &router->bias;
+    for (int s = 0; s < 2 && !*to; s++) {
+        *to = vector_of(sum->src[s], n_experts);
+        if (*to) {
+            return sum->src[1 - s];
         }
     }
-    if (op->op == GGML_OP_UNARY && ggml_get_unary_op(op) == GGML_UNARY_OP_SIGMOID) {
-        router->activation = GN_ROUTER_SIGMOID;
-    } else if (op->op == GGML_OP_SOFT_MAX) {
-        router->activation = GN_ROUTER_SOFTMAX;
+    return NULL;
+}
+
+static const struct ggml_tensor *behind_activation(struct gn_router *router, const struct ggml_tensor *op) {
+    enum gn_router_activation before = router->activation;
+    if (op->op == GGML_OP_SQRT) {
+        router->activation = GN_ROUTER_ROOT_SOFTPLUS;
+        const struct ggml_tensor *of = op->src[0];
+        return before == GN_ROUTER_PLAIN && of->op == GGML_OP_UNARY && ggml_get_unary_op(of) == GGML_UNARY_OP_SOFTPLUS
+                   ? of->src[0]
+                   : NULL;
     }
-    return true;
+    if (op->op == GGML_OP_SOFT_MAX) {
+        router->activation = GN_ROUTER_SOFTMAX;
+        return before == GN_ROUTER_PLAIN && !op->src[1] && !op->src[2] && parameter(op, 0) == 1 ? op->src[0] : NULL;
+    }
+    enum ggml_unary_op unary = ggml_get_unary_op(op);
+    router->activation = unary == GGML_UNARY_OP_SIGMOID ? GN_ROUTER_SIGMOID : GN_ROUTER_SOFTPLUS;
+    bool known = unary == GGML_UNARY_OP_SIGMOID || unary == GGML_UNARY_OP_SOFTPLUS;
+    return before == GN_ROUTER_PLAIN && known ? op->src[0] : NULL;
+}
+
+// Goes from the scores back to the router, noting what is done to them on the way.
+static bool follow(struct gn_router *router, const struct ggml_tensor *op, int64_t n_experts) {
+    for (int i = 0; i < LONGEST && (op = behind_shapes(op)); i++) {
+        if (is_router(op, n_experts)) {
+            take_router(router, op, n_experts);
+            return true;
+        }
+        switch (op->op) {
+        case GGML_OP_SET_ROWS:
+            op = router->n_groups == 0 ? behind_groups(router, op, n_experts) : NULL;
+            break;
+        case GGML_OP_ADD:
+            op = behind_sum(router, op, n_experts);
+            break;
+        case GGML_OP_SQRT:
+        case GGML_OP_SOFT_MAX:
+        case GGML_OP_UNARY:
+            op = behind_activation(router, op);
+            break;
+        default:
+            return false;
+        }
+    }
+    return false;
 }
 
 void gn_router_find(struct gn_router *router, const struct ggml_tensor *ids, int64_t n_experts) {
     *router = (struct gn_router){0};
-    router->found = follow(router, ids, n_experts, DEEPEST);
+    const struct ggml_tensor *scores = sorted_by(ids);
+    router->found = scores && follow(router, scores, n_experts);
     if (router->found) {
         find_norm(router);
     }
@@ -84,19 +176,59 @@ size_t gn_router_scratch(const struct gn_router *router, gn_cpu_traits_fn traits
     return quantises ? ggml_row_size(type->vec_dot_type, router->width) : 0;
 }
 
-// What the activation gives matters only where something is added to it: otherwise the order is the products'.
+static float softplus(float x) {
+    return x > 20 ? x : logf(1 + expf(x));
+}
+
 static void activate(const struct gn_router *router, float *scores) {
     float sum = 0, most = -INFINITY;
     for (int64_t e = 0; e < router->n_experts; e++) {
         most = fmaxf(most, scores[e]);
     }
     for (int64_t e = 0; e < router->n_experts; e++) {
-        bool sigmoid = router->activation == GN_ROUTER_SIGMOID;
-        scores[e] = sigmoid ? 1 / (1 + expf(-scores[e])) : expf(scores[e] - most);
+        switch (router->activation) {
+        case GN_ROUTER_PLAIN:
+            break;
+        case GN_ROUTER_SIGMOID:
+            scores[e] = 1 / (1 + expf(-scores[e]));
+            break;
+        case GN_ROUTER_SOFTMAX:
+            scores[e] = expf(scores[e] - most);
+            break;
+        case GN_ROUTER_SOFTPLUS:
+            scores[e] = softplus(scores[e]);
+            break;
+        case GN_ROUTER_ROOT_SOFTPLUS:
+            scores[e] = sqrtf(softplus(scores[e]));
+            break;
+        }
         sum += scores[e];
     }
     for (int64_t e = 0; e < router->n_experts; e++) {
-        scores[e] = scores[e] / (router->activation == GN_ROUTER_SOFTMAX ? sum : 1) + router->selection[e];
+        scores[e] = scores[e] / (router->activation == GN_ROUTER_SOFTMAX ? sum : 1) +
+                    (router->selection ? router->selection[e] : 0);
+    }
+}
+
+static void mask_groups(const struct gn_router *router, float *scores) {
+    float group_scores[MOST_GROUPS];
+    uint32_t n_groups = (uint32_t)router->n_groups, size = (uint32_t)(router->n_experts / router->n_groups);
+    uint32_t best[MOST_GROUPS];
+    for (uint32_t g = 0; g < n_groups; g++) {
+        const float *group = scores + (size_t)g * size;
+        uint32_t n = gn_rank(group, size, (uint32_t)router->group_best, best);
+        group_scores[g] = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            group_scores[g] += group[best[i]];
+        }
+    }
+    uint32_t n = gn_rank(group_scores, n_groups, (uint32_t)router->groups_used, best);
+    bool chosen[MOST_GROUPS] = {false};
+    for (uint32_t i = 0; i < n; i++) {
+        chosen[best[i]] = true;
+    }
+    for (uint32_t e = 0; e < (uint32_t)router->n_experts; e++) {
+        scores[e] = chosen[e / size] ? scores[e] : -INFINITY;
     }
 }
 
@@ -113,7 +245,10 @@ void gn_router_score(const struct gn_router *router, gn_cpu_traits_fn traits, co
         type->vec_dot((int)router->width, &scores[e], 0, weight, 0, row, 0, 1);
         scores[e] += router->bias ? router->bias[e] : 0;
     }
-    if (router->selection) {
+    if (router->selection || router->n_groups > 0) { // else the order is the products'
         activate(router, scores);
+    }
+    if (router->n_groups > 0) {
+        mask_groups(router, scores);
     }
 }

@@ -19,7 +19,7 @@
 
 static const char *const io_names[] = {"auto", "uring", "threads", "mapped", "null", NULL};
 static const char *const dense_names[] = {"auto", "copy", "lock", "mapped", NULL};
-static const char *const prefetch_names[] = {"off", "router", NULL};
+static const char *const prefetch_names[] = {"off", "router", "pilot", "auto", NULL};
 static const char *const lock_names[] = {"none", "dense", "hot", "all", NULL};
 static const char *const log_names[] = {"error", "warn", "info", "debug", NULL};
 static const char *const admission_names[] = {"off", "second-miss", NULL};
@@ -236,10 +236,28 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                      .value_name = "WAY",
                      .kind = GN_KIND_CHOICE,
                      .choices = prefetch_names,
-                     .fallback = GN_PREFETCH_ROUTER,
-                     .most = GN_PREFETCH_ROUTER,
+                     .fallback = GN_PREFETCH_AUTO,
+                     .most = GN_PREFETCH_AUTO,
                      .help = "how the next layer's experts are guessed, to be read while a layer computes: router runs "
-                             "that layer's router early; guesses that do not come true stop by themselves"},
+                             "that layer's router early, pilot has learnt which experts go with this layer's; auto "
+                             "takes for each layer what brings more, and stops where tokens are no faster for it. "
+                             "Guesses that do not come true stop by themselves"},
+    [GN_PILOT] = {.flag = "--pilot",
+                  .environment = "GUANACO_PILOT",
+                  .value_name = "on|off",
+                  .kind = GN_KIND_BOOL,
+                  .fallback = 1,
+                  .most = 1,
+                  .help = "as in an earlier tool, 0 is --prefetch off and 1 is --prefetch auto; --prefetch has its way "
+                          "over it"},
+    [GN_PILOT_MASS] = {.flag = "--pilot-mass",
+                       .environment = "GUANACO_PILOT_MASS",
+                       .value_name = "N",
+                       .kind = GN_KIND_FRACTION,
+                       .fallback = 9000,
+                       .most = 10000,
+                       .help = "pilot guesses the likeliest experts that have together this much of the probability; "
+                               "less reads less in vain, 1 guesses as many as are ever read"},
     [GN_PREFILL_TOKENS] = {.flag = "--prefill-tokens",
                            .environment = "GUANACO_PREFILL_TOKENS",
                            .value_name = "N",
@@ -327,6 +345,20 @@ static int parse_share(const char *text, int64_t *value) {
     return 0;
 }
 
+double gn_knob_fraction(int64_t value) {
+    return (double)value / WHOLE;
+}
+
+static int parse_fraction(const char *text, int64_t *value) {
+    double number;
+    int failed = gn_parse_decimal(text, &number);
+    if (failed) {
+        return failed;
+    }
+    *value = number >= 0 && number <= 1 ? (int64_t)(number * WHOLE + 0.5) : -1;
+    return 0;
+}
+
 static int parse_choice(const struct gn_knob_info *info, const char *text, int64_t *value) {
     for (int64_t i = 0; info->choices[i]; i++) {
         if (!strcasecmp(text, info->choices[i])) {
@@ -357,6 +389,8 @@ static int parse_value(const struct gn_knob_info *info, const char *text, int64_
         return parse_choice(info, text, value);
     case GN_KIND_TEXT: // anything that fits on a line
         return *text && !text[strcspn(text, "\r\n")] && (!info->fits || info->fits(text)) ? 0 : -EINVAL;
+    case GN_KIND_FRACTION:
+        return parse_fraction(text, value);
     case GN_KIND_COUNT:
     case GN_KIND_SIGNED:
         break;
@@ -390,6 +424,9 @@ static void describe_wanted(const struct gn_knob_info *info, char *text, size_t 
         return;
     case GN_KIND_TEXT:
         snprintf(text, size, "%s", info->wanted);
+        return;
+    case GN_KIND_FRACTION:
+        snprintf(text, size, "a number from 0 to 1 such as 0.9");
         return;
     case GN_KIND_COUNT:
     case GN_KIND_SIGNED:
@@ -521,4 +558,12 @@ void gn_knobs_export(const struct gn_knobs *knobs) {
             unsetenv(gn_knob_table[k].environment);
         }
     }
+}
+
+enum gn_prefetch gn_knobs_prefetch(const struct gn_knobs *knobs) {
+    enum gn_prefetch prefetch = (enum gn_prefetch)knobs->value[GN_PREFETCH];
+    if (knobs->given[GN_PREFETCH] || !knobs->given[GN_PILOT]) {
+        return prefetch;
+    }
+    return knobs->value[GN_PILOT] ? GN_PREFETCH_AUTO : GN_PREFETCH_OFF;
 }

@@ -38,7 +38,9 @@ enum gn_knob {
     GN_GPU_SLOTS,        // the same, in experts of each layer; 0: as GN_GPU_CACHE says
     GN_GPU_INSERTS,      // experts that come up for each token, at most; 0: as many as pay
     GN_STAGING,          // staging slots for experts that are not cached
-    GN_PREFETCH,         // enum gn_prefetch
+    GN_PREFETCH,         // enum gn_prefetch; see gn_knobs_prefetch()
+    GN_PILOT,            // bool: an earlier tool's way to say GN_PREFETCH
+    GN_PILOT_MASS,       // of probability, gn_knob_fraction()
     GN_PREFILL_TOKENS,   // a batch with at least this many tokens is a prefill
     GN_TRACE,            // text: the file that takes the routing; none: no trace
     GN_STATS_INTERVAL,   // tokens from one line about the cache to the next; 0: none
@@ -52,6 +54,8 @@ enum gn_knob {
 enum gn_prefetch {
     GN_PREFETCH_OFF,
     GN_PREFETCH_ROUTER, // guess by running the next layer's router early
+    GN_PREFETCH_PILOT,  // guess by what was learnt to go with this layer's experts
+    GN_PREFETCH_AUTO,   // whichever brings more, layer by layer, and neither where tokens are no faster with it
 };
 
 enum gn_dense_mode {
@@ -70,6 +74,7 @@ enum gn_knob_kind {
     GN_KIND_SIZE,
     GN_KIND_SHARE,
     GN_KIND_COUNT,
+    GN_KIND_FRACTION, // a number from 0 to 1, in ten-thousandths
     GN_KIND_BOOL,
     GN_KIND_CHOICE,
     GN_KIND_SIGNED,
@@ -111,6 +116,12 @@ int gn_knob_parse(struct gn_knobs *knobs, enum gn_knob knob, const char *text, c
 
 // The share (0 … 1) of all expert bytes that a negative value of GN_EXPERT_CACHE stands for; 0 is "min".
 double gn_knob_share(int64_t value);
+
+// The number from 0 to 1 that a value of GN_KIND_FRACTION stands for.
+double gn_knob_fraction(int64_t value);
+
+// How experts are guessed: GN_PREFETCH, or, where that is not given, what GN_PILOT says.
+enum gn_prefetch gn_knobs_prefetch(const struct gn_knobs *knobs);
 
 // Writes the value as text that gn_knob_parse() reads back to the same value. Returns buffer, of at least 32 bytes. Not
 // for GN_KIND_TEXT, which is its own text.

@@ -20,12 +20,25 @@ char *gn_format_bytes(uint64_t bytes, char *buffer) {
     return buffer;
 }
 
+// With a point in every locale, and no zeros at its end.
+static void format_fraction(int64_t value, char *buffer) {
+    int length = snprintf(buffer, 32, "%" PRId64 ".%04" PRId64, value / 10000, value % 10000);
+    while (buffer[length - 1] == '0') {
+        buffer[--length] = '\0';
+    }
+    if (buffer[length - 1] == '.') {
+        buffer[length - 1] = '\0';
+    }
+}
+
 char *gn_knob_format(enum gn_knob knob, int64_t value, char *buffer) {
     const struct gn_knob_info *info = &gn_knob_table[knob];
     if (info->choices) {
         snprintf(buffer, 32, "%s", info->choices[value]);
     } else if (info->kind == GN_KIND_SHARE && value < 0) {
         value == -1 ? snprintf(buffer, 32, "min") : snprintf(buffer, 32, "%.2f%%", gn_knob_share(value) * 100);
+    } else if (info->kind == GN_KIND_FRACTION) {
+        format_fraction(value, buffer);
     } else {
         snprintf(buffer, 32, "%" PRId64 "%s", value, info->kind <= GN_KIND_SHARE ? "B" : "");
     }
@@ -53,6 +66,8 @@ static void values_text(enum gn_knob knob, char *text, size_t size) {
         }
     } else if (info->kind == GN_KIND_COUNT) {
         snprintf(text, size, "%" PRId64 " to %" PRId64, info->least, info->most);
+    } else if (info->kind == GN_KIND_FRACTION) {
+        snprintf(text, size, "0 to 1");
     } else if (info->kind == GN_KIND_TEXT) {
         snprintf(text, size, "%s", info->wanted);
     }

@@ -2,9 +2,11 @@
 
 #include "stats/stats.h"
 
-void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n) {
+void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n,
+                   enum gn_source source) {
     struct gn_ahead *ahead = &stream->ahead;
     ahead->layer = layer;
+    ahead->source = source;
     ahead->n = ahead->next = 0;
     gn_count(pilot_calls, 1);
     for (uint32_t i = 0; i < n && ahead->n < stream->spares.n; i++) {
@@ -41,10 +43,33 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
     }
 }
 
+void gn_ahead_count_useful(const struct gn_stream *stream) {
+    gn_count(prefetch_useful, 1);
+    if (stream->ahead.source < GN_SOURCES) {
+        gn_count(source[stream->ahead.source].useful, 1);
+    }
+}
+
+void gn_ahead_count_guesses(struct gn_stream *stream, const struct gn_layer *layer, enum gn_source source,
+                            uint64_t used, uint64_t foreseen) {
+    gn_count(source[source].used, used);
+    gn_count(source[source].foreseen, foreseen);
+    struct gn_foreseen *figures = &stream->ahead.foreseen[layer->index * GN_SOURCES + source];
+    figures->used += used;
+    figures->foreseen += foreseen;
+}
+
 void gn_ahead_dismiss(struct gn_stream *stream, const struct gn_layer *layer) {
     struct gn_ahead *ahead = &stream->ahead;
     if (!layer || ahead->layer == layer) {
         ahead->n = ahead->next = 0;
     }
-    gn_count(prefetch_wasted, gn_spares_dismiss(&stream->spares, layer));
+    uint32_t wasted = gn_spares_dismiss(&stream->spares, layer);
+    if (wasted > 0) {
+        gn_count(prefetch_wasted, wasted);
+        gn_count(prefetch_wasted_bytes, wasted * ahead->layer->expert_bytes);
+        if (ahead->source < GN_SOURCES) {
+            gn_count(source[ahead->source].wasted, wasted);
+        }
+    }
 }

@@ -8,10 +8,19 @@
 #include "exec/stream.h"
 
 // Plans to read these experts of the layer; those in slots, or on their way, are skipped. Replaces the plan before it.
-void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n);
+// source: who guessed them, GN_SOURCES: nobody, all are read.
+void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n,
+                   enum gn_source source);
 
 // Starts as much of the plan as spares and the reader have room for, at most `most` experts.
 void gn_ahead_start(struct gn_stream *stream, uint32_t most);
+
+// Counts an expert that was read ahead, or is on its way, and is used now.
+void gn_ahead_count_useful(const struct gn_stream *stream);
+
+// Counts what a source had guessed for an event: of the experts used, how many it foresaw.
+void gn_ahead_count_guesses(struct gn_stream *stream, const struct gn_layer *layer, enum gn_source source,
+                            uint64_t used, uint64_t foreseen);
 
 // Forgets the plan and gives up what was read ahead for a layer, or, with NULL, for all.
 void gn_ahead_dismiss(struct gn_stream *stream, const struct gn_layer *layer);

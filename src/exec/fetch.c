@@ -138,7 +138,7 @@ static void claim(struct gn_stream *stream, uint32_t i) {
     item->memory = spare->memory;
     item->load = spare->load;
     item->load->item = i;
-    gn_count(prefetch_useful, 1);
+    gn_ahead_count_useful(stream);
     if (item->load->in_flight > 0) {
         fetch->loading++;
     } else {
@@ -490,7 +490,7 @@ void gn_fetch_release(struct gn_stream *stream, const struct gn_ready *ready, ui
 static void plan_next_layer(struct gn_stream *stream) {
     const struct gn_fetch *fetch = stream->fetch;
     const struct gn_layer *layer = fetch->request.layer;
-    if (!stream->reads_ahead || !fetch->request.prefill || layer->index + 1 == stream->map.n_layers ||
+    if (stream->prefetch == GN_PREFETCH_OFF || !fetch->request.prefill || layer->index + 1 == stream->map.n_layers ||
         fetch->request.n * 100 < layer->n_experts * NEARLY_ALL_PERCENT) {
         return;
     }
@@ -501,7 +501,7 @@ static void plan_next_layer(struct gn_stream *stream) {
             experts[n++] = e;
         }
     }
-    gn_ahead_plan(stream, next, experts, n);
+    gn_ahead_plan(stream, next, experts, n, GN_SOURCES);
 }
 
 static void count_event(const struct gn_stream *stream) {

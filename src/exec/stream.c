@@ -42,6 +42,7 @@ static void stop(struct gn_stream *stream) {
     free(stream->held);
     stream->held = NULL;
     free(stream->ahead.experts);
+    free(stream->ahead.foreseen);
     stream->ahead = (struct gn_ahead){0};
     if (stream->region) {
         munmap(stream->region, stream->memory_bytes + HUGE_PAGE);
@@ -152,7 +153,8 @@ static int take_memory(struct gn_stream *stream, uint32_t n_spares) {
     int failed = gn_spares_open(&stream->spares, stream->cache, n_spares);
     stream->slot_memory = malloc((gn_cache_slots(stream->cache) + 1) * sizeof *stream->slot_memory);
     stream->ahead.experts = calloc(n_spares, sizeof *stream->ahead.experts);
-    if (failed || !stream->slot_memory || !stream->ahead.experts) {
+    stream->ahead.foreseen = calloc((size_t)stream->map.n_layers * GN_SOURCES, sizeof *stream->ahead.foreseen);
+    if (failed || !stream->slot_memory || !stream->ahead.experts || !stream->ahead.foreseen) {
         return -ENOMEM;
     }
     stream->memory_bytes = gn_cache_bytes(stream->cache) + stream->spares.bytes;
@@ -278,7 +280,8 @@ static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         return fail(stream, failed, "cannot open the reader that --io (GUANACO_IO) asks for");
     }
-    stream->reads_ahead = knobs->value[GN_PREFETCH] != GN_PREFETCH_OFF;
+    stream->prefetch = gn_knobs_prefetch(knobs);
+    stream->pilot_mass = gn_knob_fraction(knobs->value[GN_PILOT_MASS]);
     failed = gn_fetch_open(stream);
     if (failed) {
         return fail(stream, failed, "cannot set up reading");

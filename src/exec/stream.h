@@ -13,16 +13,25 @@
 #include "exec/tracer.h"
 #include "io/reader.h"
 #include "model/expert_map.h"
+#include "stats/stats.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+// Of experts used where a source had guessed which would be, those that it had named.
+struct gn_foreseen {
+    uint64_t used, foreseen;
+};
 
 // Experts of one layer that are to be read ahead, best first; see ahead.h.
 struct gn_ahead {
     const struct gn_layer *layer;
     uint32_t *experts; // [spares]
     uint32_t n, next;  // planned, and how far they have been started
+    enum gn_source source;        // who guessed them; GN_SOURCES: nobody
+    struct gn_foreseen *foreseen; // [n_layers][GN_SOURCES] since the model was loaded
+    double gain;                  // of time by reading ahead, lately, as it was tried out; 0: not known
 };
 
 struct gn_stream {
@@ -53,7 +62,8 @@ struct gn_stream {
     bool gpu_asked;         // whether there are any has been found out
     struct gn_tier **tiers; // [layers] the tier that serves each, or NULL; NULL: none does
     struct gn_ahead ahead;
-    bool reads_ahead; // --prefetch
+    enum gn_prefetch prefetch; // --prefetch, as it was asked for in one way or another
+    double pilot_mass;         // --pilot-mass
 
     uint64_t dense_bytes;     // of this model, held beside the experts
     enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known

@@ -1,5 +1,5 @@
 // Keeps guesses of which experts a layer will use, and learns which of them pay: for every layer and rank (0: the best
-// guess) how often the guess came true lately. Knows nothing of who guesses, nor of ggml.
+// guess) how often lately a guess that was not in memory came true. Knows nothing of who guesses, nor of ggml.
 //
 // One thread, no allocation after opening. Time per call grows with the guesses, not with the experts.
 #pragma once
@@ -8,26 +8,42 @@
 
 #define GN_GUESSES 32 // ranks, at most
 
+// Guesses for a token that uses k experts: as many and half as many again, since near misses often come true.
+#define GN_GUESSES_FOR(k) ((k) + (k) / 2)
+
 struct gn_guesses;
 
 struct gn_guesses *gn_guesses_open(uint32_t n_layers); // NULL when memory is short
 void gn_guesses_close(struct gn_guesses *guesses);     // NULL is allowed
 
-// Notes that `layer` is thought to use these experts next, best first; beyond GN_GUESSES they are dropped.
-void gn_guesses_note(struct gn_guesses *guesses, uint32_t layer, const uint32_t *experts, uint32_t n);
+// Notes that `layer` is thought to use these experts next, best first; beyond GN_GUESSES they are dropped. Bit r of
+// `missing`: the r-th is not in memory. Of those that are missing, the ones are worth reading whose rank came true in
+// at least the share `bar` (0 … 1) of the last few dozen cases.
+void gn_guesses_note(struct gn_guesses *guesses, uint32_t layer, const uint32_t *experts, uint32_t n, uint32_t missing,
+                     double bar);
 
-// Writes the noted experts whose rank came true in at least this share (0 … 1) of the last few dozen cases, best first.
-// Returns how many.
-uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, double share, uint32_t experts[GN_GUESSES]);
+// Forgets what is noted for the layer.
+void gn_guesses_forget(struct gn_guesses *guesses, uint32_t layer);
 
-// Compares what was noted with what the layer used (ascending), of which `missed` were not in slots, and forgets the
-// note.
-void gn_guesses_check(struct gn_guesses *guesses, uint32_t layer, const uint32_t *used, uint32_t n, uint32_t missed);
+// Writes the noted experts that are worth reading, best first. Returns how many.
+uint32_t gn_guesses_worth(const struct gn_guesses *guesses, uint32_t layer, uint32_t experts[GN_GUESSES]);
+
+struct gn_guesses_figures {
+    uint64_t used, foreseen;   // experts used where there was a note, and of these, those in the note
+    uint64_t worth, came_true; // noted and worth reading, and of these, those that were used
+};
+
+// Compares what was noted with what the layer used (ascending), of which `missed` were not in memory, and forgets the
+// note. Returns the figures of this event alone.
+struct gn_guesses_figures gn_guesses_check(struct gn_guesses *guesses, uint32_t layer, const uint32_t *used, uint32_t n,
+                                           uint32_t missed);
+
+// The same of all events.
+struct gn_guesses_figures gn_guesses_figures(const struct gn_guesses *guesses, uint32_t layer);
 
 // How many experts of the layer missed per event lately: where hardly any, guessing cannot pay.
 double gn_guesses_misses(const struct gn_guesses *guesses, uint32_t layer);
 
-struct gn_guesses_figures {
-    uint64_t used, foreseen; // experts used where there was a note, and of these, those in the note
-};
-struct gn_guesses_figures gn_guesses_figures(const struct gn_guesses *guesses, uint32_t layer);
+// What the layer's guesses brought per event lately, in experts: those worth reading that came true, less what those
+// that did not cost, at the price that makes a guess at the bar worth nothing.
+double gn_guesses_value(const struct gn_guesses *guesses, uint32_t layer);

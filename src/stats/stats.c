@@ -49,7 +49,16 @@ int gn_stats_snapshot(struct guanaco_stats *stats) {
     COPY(gpu_upload_bytes);
     COPY(gpu_not_served);
     COPY(gpu_wait_ns);
+    COPY(prefetch_wasted_bytes);
 #undef COPY
+#define COPY_SOURCE(name, number)                                                                                      \
+    all.name##_used = atomic_load_explicit(&gn_stats.source[number].used, memory_order_relaxed);                       \
+    all.name##_foreseen = atomic_load_explicit(&gn_stats.source[number].foreseen, memory_order_relaxed);               \
+    all.name##_useful = atomic_load_explicit(&gn_stats.source[number].useful, memory_order_relaxed);                   \
+    all.name##_wasted = atomic_load_explicit(&gn_stats.source[number].wasted, memory_order_relaxed)
+    COPY_SOURCE(router, GN_SOURCE_ROUTER);
+    COPY_SOURCE(pilot, GN_SOURCE_PILOT);
+#undef COPY_SOURCE
     memcpy(stats, &all, all.size);
     return 0;
 }

@@ -13,15 +13,19 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Ends the event that began at entry `first`, with what it used, each once, in the engine's order.
-static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t n, const struct gn_trace_row *row,
-                      float *weight) {
+// Ends the event that began at entry `first`, before row `end`, with what it used, each once, in the engine's order.
+static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t n, const struct gn_trace *trace,
+                      size_t end, float *weight) {
     qsort(events->entries + first, n, sizeof *events->entries, ascending);
     for (uint32_t i = first; i < first + n; i++) {
         events->weight[i] = weight[events->entries[i]];
         weight[events->entries[i]] = 0;
     }
-    events->events[events->n_events++] = (struct gn_replay_event){row->layer, first, n, row->decode};
+    const struct gn_trace_row *last = &trace->rows[end - 1];
+    const struct gn_replay_event *before = events->n_events > 0 ? &events->events[events->n_events - 1] : NULL;
+    size_t row = before ? before->row + before->n_rows : 0;
+    events->events[events->n_events++] =
+        (struct gn_replay_event){last->layer, first, n, last->decode, row, end - row};
     events->largest = n > events->largest ? n : events->largest;
 }
 
@@ -31,7 +35,7 @@ static void cut(struct gn_replay_events *events, const struct gn_trace *trace, c
     const struct gn_trace_row *rows = trace->rows;
     for (size_t r = 0; r < trace->n_rows; r++) {
         if (r > 0 && !gn_trace_same_event(&rows[r - 1], &rows[r])) {
-            end_event(events, first, used - first, &rows[r - 1], weight);
+            end_event(events, first, used - first, trace, r, weight);
             first = used;
         }
         bool new_step =
@@ -44,7 +48,7 @@ static void cut(struct gn_replay_events *events, const struct gn_trace *trace, c
         }
         weight[entry] += rows[r].weight;
     }
-    end_event(events, first, used - first, &rows[trace->n_rows - 1], weight);
+    end_event(events, first, used - first, trace, trace->n_rows, weight);
 }
 
 static void look_ahead(struct gn_replay_events *events, uint32_t *next_use) {
@@ -175,7 +179,7 @@ static int open_cache(const struct gn_replay_events *events, const struct gn_cac
 }
 
 static void run_event(struct gn_cache *cache, const struct gn_replay_event *event, const uint32_t *entries,
-                      bool *missed) {
+                      bool *missed, gn_replay_watch_fn watch, void *context) {
     gn_cache_begin(cache);
     for (uint32_t i = 0; i < event->n; i++) {
         missed[i] = gn_cache_lookup(cache, entries[event->first + i]) == GN_NONE;
@@ -185,11 +189,14 @@ static void run_event(struct gn_cache *cache, const struct gn_replay_event *even
             gn_cache_insert(cache, entries[event->first + i], event->decode);
         }
     }
+    if (watch) {
+        watch(context, event, cache, missed);
+    }
     gn_cache_end(cache);
 }
 
-int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
-                    struct gn_replay_result *result) {
+int gn_replay_watched(const struct gn_replay_events *events, const struct gn_cache_options *options,
+                      gn_replay_watch_fn watch, void *context, struct gn_replay_result *result) {
     memset(result, 0, sizeof *result);
     struct gn_cache *cache = NULL;
     bool *missed = calloc(events->largest, sizeof *missed);
@@ -198,7 +205,7 @@ int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache
         result->slots = gn_cache_slots(cache);
         for (uint32_t e = 0; e < events->n_events; e++) {
             const struct gn_replay_event *event = &events->events[e];
-            run_event(cache, event, events->entries, missed);
+            run_event(cache, event, events->entries, missed, watch, context);
             gn_replay_count(events, event, missed, result);
         }
         failed = gn_cache_error(cache) ? -EBADMSG : 0;
@@ -207,6 +214,11 @@ int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache
     gn_cache_close(cache);
     free(missed);
     return failed;
+}
+
+int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
+                    struct gn_replay_result *result) {
+    return gn_replay_watched(events, options, NULL, NULL, result);
 }
 
 int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco_policy *policy, uint64_t budget,

@@ -11,6 +11,7 @@ struct gn_replay_event {
     uint32_t layer;
     uint32_t first, n; // in entries[]
     bool decode;
+    size_t row, n_rows; // in the trace
 };
 
 // A trace cut into events. Entries are numbered through the layers, as the cache does.
@@ -41,6 +42,12 @@ struct gn_replay_result {
 // Through a cache with these options; layers and n_layers are the trace's.
 int gn_replay_cache(const struct gn_replay_events *events, const struct gn_cache_options *options,
                     struct gn_replay_result *result);
+// The same, and calls watch() for every event, when its experts have been looked up and inserted; missed[i]: the i-th
+// was not there. watch: NULL is allowed.
+typedef void (*gn_replay_watch_fn)(void *context, const struct gn_replay_event *event, const struct gn_cache *cache,
+                                   const bool *missed);
+int gn_replay_watched(const struct gn_replay_events *events, const struct gn_cache_options *options,
+                      gn_replay_watch_fn watch, void *context, struct gn_replay_result *result);
 // The same with nothing but a policy.
 int gn_replay_policy(const struct gn_replay_events *events, const struct guanaco_policy *policy, uint64_t budget,
                      struct gn_replay_result *result);
