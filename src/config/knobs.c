@@ -246,6 +246,7 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                   .environment = "GUANACO_PILOT",
                   .value_name = "on|off",
                   .kind = GN_KIND_BOOL,
+                  .choices = bool_names,
                   .fallback = 1,
                   .most = 1,
                   .help = "as in an earlier tool, 0 is --prefetch off and 1 is --prefetch auto; --prefetch has its way "
