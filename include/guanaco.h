@@ -62,11 +62,11 @@ struct guanaco_stats {
     uint64_t gpu_not_served;   // (layer, step) pairs that a device could not compute though it serves the layer
     uint64_t gpu_wait_ns;      // time waited for devices when the CPU had done its part
 
-    uint64_t prefetch_wasted_bytes;         // of experts read ahead and not used
-    uint64_t router_used, router_foreseen;  // experts used where the next layer's router was run early; of these, those
-                                            // that it named
-    uint64_t router_useful, router_wasted;  // experts read ahead because it named them: then used, and not
-    uint64_t pilot_used, pilot_foreseen;    // the same of PILOT, which has learnt what goes with the last layer's
+    uint64_t prefetch_wasted_bytes;        // of experts read ahead and not used
+    uint64_t router_used, router_foreseen; // experts used where the next layer's router was run early; of these, those
+                                           // that it named
+    uint64_t router_useful, router_wasted; // experts read ahead because it named them: then used, and not
+    uint64_t pilot_used, pilot_foreseen;   // the same of PILOT, which has learnt what goes with the last layer's
     uint64_t pilot_useful, pilot_wasted;
 };
 
@@ -82,6 +82,8 @@ struct guanaco_layer_stats {
     uint64_t experts, resident, pinned; // how many it has; of these in slots; of these pinned
     uint64_t expert_bytes;              // of one expert, on disk
     uint64_t events, hits, misses, inserts, evictions, pinned_hits, pinned_evictions, rereads; // as above
+
+    uint64_t router_used, router_foreseen, pilot_used, pilot_foreseen; // as above
 };
 
 // Fills *stats for layer `layer` (from 0, those with experts alone) of model `model` (from 0, the one loaded last

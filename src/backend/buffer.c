@@ -595,8 +595,9 @@ void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) 
 static void fill_layer_stats(const struct gn_stream *stream, uint32_t l, struct guanaco_layer_stats *stats) {
     const struct gn_layer *layer = stream->map.layers[l];
     struct gn_cache_totals totals = gn_cache_layer_totals(stream->cache, l);
-    *stats = (struct guanaco_layer_stats){
-        .size = sizeof *stats,
+    const struct gn_foreseen *foreseen = &stream->ahead.foreseen[l * GN_SOURCES];
+    struct guanaco_layer_stats all = {
+        .size = stats->size,
         .block = layer->block,
         .experts = layer->n_experts,
         .resident = totals.resident,
@@ -610,7 +611,12 @@ static void fill_layer_stats(const struct gn_stream *stream, uint32_t l, struct 
         .pinned_hits = totals.hot_hits,
         .pinned_evictions = totals.hot_evictions,
         .rereads = totals.rereads,
+        .router_used = foreseen[GN_SOURCE_ROUTER].used,
+        .router_foreseen = foreseen[GN_SOURCE_ROUTER].foreseen,
+        .pilot_used = foreseen[GN_SOURCE_PILOT].used,
+        .pilot_foreseen = foreseen[GN_SOURCE_PILOT].foreseen,
     };
+    memcpy(stats, &all, all.size);
 }
 
 int gn_layer_stats(uint32_t model, uint32_t layer, struct guanaco_layer_stats *stats) {
@@ -620,7 +626,8 @@ int gn_layer_stats(uint32_t model, uint32_t layer, struct guanaco_layer_stats *s
     for (; buffer && model > 0; model--) {
         buffer = buffer->next;
     }
-    if (buffer && stats->size == sizeof *stats) {
+    bool known = stats->size == sizeof *stats || stats->size == offsetof(struct guanaco_layer_stats, router_used);
+    if (buffer && known) {
         pthread_mutex_lock(&buffer->stream->lock);
         if (buffer->stream->started && layer < buffer->stream->map.n_layers) {
             fill_layer_stats(buffer->stream, layer, stats);

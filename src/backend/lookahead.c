@@ -12,8 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+// How often guesses are thought to come true before there is experience.
+#define TRUST_ROUTER 0.75 // it has the model's own weights
+
 #define HARDLY_MISSES 0.05 // experts per event: fewer are not worth a guess
-#define RETRY 16           // tokens from one run of a router to the next, where PILOT brings more
+#define RETRY 16           // batches from one run of a router to the next, where PILOT brings more
 #define CLEARLY_MORE 1.1   // PILOT is to bring, to be changed for: running a router costs, but changing brings nothing
 
 // How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
@@ -34,9 +37,9 @@ struct gn_lookahead {
     struct gn_pilot *pilot;    // NULL: not to be used
     struct gn_guesses *guesses[GN_SOURCES];
     struct gn_trial trial; // with --prefetch auto
-    uint64_t token_ns;     // when the token began
+    uint64_t batch_ns;     // when the batch began; 0: it has ended
     int64_t n_tokens;      // of the batch
-    uint64_t tokens;
+    uint64_t batches;
 };
 
 static bool open_pilot(struct gn_lookahead *lookahead, const struct gn_stream *stream) {
@@ -60,7 +63,7 @@ struct gn_lookahead *gn_lookahead_open(const struct gn_stream *stream) {
     gn_trial_begin(&lookahead->trial);
     bool good = true;
     for (int s = 0; s < GN_SOURCES; s++) {
-        lookahead->guesses[s] = gn_guesses_open(n);
+        lookahead->guesses[s] = gn_guesses_open(n, s == GN_SOURCE_ROUTER ? TRUST_ROUTER : GN_PILOT_TRUST);
         good = good && lookahead->guesses[s];
     }
     if (stream->prefetch != GN_PREFETCH_PILOT) {
@@ -209,7 +212,7 @@ static enum gn_source guess(const struct gn_lookahead *lookahead, const struct g
     double pilot_brings = gn_guesses_value(lookahead->guesses[GN_SOURCE_PILOT], next);
     bool has_router = has_routers(lookahead, run->layer->index);
     bool by_pilot = lookahead->pilot && (!has_router || pilot_brings > fmax(router_brings, 0) * CLEARLY_MORE);
-    if (has_router && (!by_pilot || lookahead->tokens % RETRY == 0)) {
+    if (has_router && (!by_pilot || lookahead->batches % RETRY == 0)) {
         uint32_t n = ask_router(lookahead, run, scratch, each, guesses);
         note(lookahead, GN_SOURCE_ROUTER, next, guesses, n, bar(lookahead));
     }
@@ -232,32 +235,43 @@ static void note_stall(struct gn_lookahead *lookahead) {
     lookahead->last_wait_ns = wait;
 }
 
-// A batch begins with its first layer; its time, up to where the last layer begins, goes into the trial.
-static void follow_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
-    uint32_t layer = run->layer->index;
-    if (layer == 0) {
-        note_stall(lookahead);
-        lookahead->tokens++;
-        if (lookahead->n_tokens != run->n_tokens) {
-            gn_trial_disturb(&lookahead->trial);
-        }
-        lookahead->n_tokens = run->n_tokens;
-        lookahead->token_ns = gn_now_ns();
+// A batch begins with its first layer. With --prefetch auto its time, up to where its last layer begins, goes into the
+// trial, of which the batch to come is then a part.
+static void begin_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
+    note_stall(lookahead);
+    lookahead->batches++;
+    if (lookahead->n_tokens != run->n_tokens) { // takes another time for itself
+        gn_trial_disturb(&lookahead->trial);
     }
+    lookahead->n_tokens = run->n_tokens;
+    lookahead->batch_ns = gn_now_ns();
+}
+
+static void end_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
+    if (lookahead->stream->prefetch == GN_PREFETCH_AUTO && lookahead->n_layers > 1) {
+        gn_trial_step(&lookahead->trial, lookahead->batch_ns ? (double)(gn_now_ns() - lookahead->batch_ns) : 0);
+        run->stream->ahead.gain = gn_trial_gain(&lookahead->trial);
+    }
+    lookahead->batch_ns = 0;
+}
+
+// Whether this batch is to be read ahead of, as far as the trial says.
+static bool is_tried(const struct gn_lookahead *lookahead) {
+    return lookahead->stream->prefetch != GN_PREFETCH_AUTO || gn_trial_with(&lookahead->trial);
 }
 
 void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *run, struct gn_scratch *scratch) {
     uint32_t layer = run->layer->index, next = (layer + 1) % lookahead->n_layers;
-    follow_batch(lookahead, run);
-    bool paying = lookahead->stream->prefetch != GN_PREFETCH_AUTO || gn_trial_with(&lookahead->trial);
-    if (layer + 1 == lookahead->n_layers && lookahead->token_ns > 0) {
-        gn_trial_step(&lookahead->trial, (double)(gn_now_ns() - lookahead->token_ns));
-        lookahead->token_ns = 0;
+    if (layer == 0) {
+        begin_batch(lookahead, run);
+    }
+    if (layer + 1 == lookahead->n_layers) {
+        end_batch(lookahead, run);
     }
     for (int s = 0; s < GN_SOURCES; s++) {
         gn_guesses_forget(lookahead->guesses[s], next);
     }
-    if (!paying || run->n_tokens > GN_PILOT_TOKENS ||
+    if (!is_tried(lookahead) || run->n_tokens > GN_PILOT_TOKENS ||
         gn_guesses_misses(lookahead->guesses[GN_SOURCE_ROUTER], next) < HARDLY_MISSES) {
         return;
     }

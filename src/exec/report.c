@@ -61,6 +61,50 @@ static size_t put_tiers(const struct gn_stream *stream, char *text, size_t size)
                 : 0;
 }
 
+// What reading ahead brought, by who guessed; nothing when there was none.
+static size_t put_prefetch(const struct gn_stream *stream, char *text, size_t size) {
+    static const char *const names[GN_SOURCES] = {"router", "pilot"};
+    uint64_t useful = counter(&gn_stats.prefetch_useful), wasted = counter(&gn_stats.prefetch_wasted);
+    size_t used = 0;
+    text[0] = '\0';
+    if (useful + wasted > 0) {
+        used = (size_t)snprintf(text, size, ", read ahead: used=%" PRIu64 ", wasted=%" PRIu64 " (%.1f MiB)", useful,
+                                wasted, (double)counter(&gn_stats.prefetch_wasted_bytes) / (1 << 20));
+    }
+    for (int s = 0; s < GN_SOURCES; s++) {
+        uint64_t all = counter(&gn_stats.source[s].used);
+        if (all > 0) {
+            used +=
+                (size_t)snprintf(text + used, size - used, ", %s foresaw %.0f%% (used=%" PRIu64 ", wasted=%" PRIu64 ")",
+                                 names[s], percent(counter(&gn_stats.source[s].foreseen), all),
+                                 counter(&gn_stats.source[s].useful), counter(&gn_stats.source[s].wasted));
+        }
+    }
+    if (stream->ahead.gain != 0) {
+        used += (size_t)snprintf(text + used, size - used, ", reading ahead gains %.0f%%", 100 * stream->ahead.gain);
+    }
+    return used;
+}
+
+// The same for each layer.
+static void say_foreseen(const struct gn_stream *stream) {
+    static const char *const names[GN_SOURCES] = {"router", "pilot"};
+    for (int s = 0; s < GN_SOURCES; s++) {
+        char line[900];
+        size_t used = 0;
+        for (uint32_t l = 0; l < stream->map.n_layers && used + 16 < sizeof line; l++) {
+            const struct gn_foreseen *figures = &stream->ahead.foreseen[l * GN_SOURCES + (uint32_t)s];
+            if (figures->used > 0) {
+                used += (size_t)snprintf(line + used, sizeof line - used, "%sL%u=%.0f", used ? ", " : "",
+                                         stream->map.layers[l]->block, percent(figures->foreseen, figures->used));
+            }
+        }
+        if (used > 0) {
+            gn_info("%s foresaw, %% of the experts of each layer: {%s}", names[s], line);
+        }
+    }
+}
+
 static void say_pins(const struct gn_stream *stream) {
     struct gn_pins_figures pins = gn_cache_pins(stream->cache);
     if (pins.most == 0 && !stream->has_pins) {
@@ -107,7 +151,7 @@ void gn_report_final(const struct gn_stream *stream) {
     if (totals.events == 0) {
         return;
     }
-    char line[800];
+    char line[1200];
     size_t used = put_common(stream, line, sizeof line);
     used += (size_t)snprintf(line + used, sizeof line - used,
                              ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64
@@ -116,7 +160,9 @@ void gn_report_final(const struct gn_stream *stream) {
                              totals.hot_evictions, totals.rereads, percent(totals.rereads, totals.evictions),
                              gn_seed_source(stream));
     used += put_tiers(stream, line + used, sizeof line - used);
-    put_times(line + used, sizeof line - used);
+    used += put_times(line + used, sizeof line - used);
+    put_prefetch(stream, line + used, sizeof line - used);
     gn_info("pin cache, in all: %s", line);
     say_pins(stream);
+    say_foreseen(stream);
 }

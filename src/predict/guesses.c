@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY 32          // cases over which a rank's record is averaged, and events over which a layer's
-#define FIRST_RECORD 0.75f // taken for granted until there is experience
-#define FIRST_CASES 3      // what it counts for
-#define DEAREST 4.0        // what a guess in vain costs at most, in guesses that came true
+#define MEMORY 32     // cases over which a rank's record is averaged, and events over which a layer's
+#define FIRST_CASES 3 // that the trust at the start counts for
+#define DEAREST 4.0   // what a guess in vain costs at most, in guesses that came true
 
 struct layer {
     uint32_t experts[GN_GUESSES], n; // noted
@@ -25,7 +24,7 @@ struct gn_guesses {
     struct layer layers[];
 };
 
-struct gn_guesses *gn_guesses_open(uint32_t n_layers) {
+struct gn_guesses *gn_guesses_open(uint32_t n_layers, double trust) {
     struct gn_guesses *guesses = calloc(1, sizeof *guesses + n_layers * sizeof(struct layer));
     if (!guesses) {
         return NULL;
@@ -34,7 +33,7 @@ struct gn_guesses *gn_guesses_open(uint32_t n_layers) {
     for (uint32_t l = 0; l < n_layers; l++) {
         guesses->layers[l].misses = 1;
         for (uint32_t r = 0; r < GN_GUESSES; r++) {
-            guesses->layers[l].record[r] = FIRST_RECORD;
+            guesses->layers[l].record[r] = (float)trust;
             guesses->layers[l].cases[r] = FIRST_CASES;
         }
     }

@@ -13,8 +13,10 @@
 
 struct gn_guesses;
 
-struct gn_guesses *gn_guesses_open(uint32_t n_layers); // NULL when memory is short
-void gn_guesses_close(struct gn_guesses *guesses);     // NULL is allowed
+// trust: how often guesses are thought to come true as long as nothing is known of them, 0 … 1; a few cases weigh more.
+// NULL when memory is short.
+struct gn_guesses *gn_guesses_open(uint32_t n_layers, double trust);
+void gn_guesses_close(struct gn_guesses *guesses); // NULL is allowed
 
 // Notes that `layer` is thought to use these experts next, best first; beyond GN_GUESSES they are dropped. Bit r of
 // `missing`: the r-th is not in memory. Of those that are missing, the ones are worth reading whose rank came true in

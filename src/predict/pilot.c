@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM 4096   // choices that are kept of a batch
+#define ROOM 4096    // choices that are kept of a batch
 #define MOST_EACH 64 // guesses for one token
 
 // What the tokens of a batch used in one layer.

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GN_PILOT_TOKENS 4 // of a batch that can be guessed; larger ones use too many experts to guess them one by one
+#define GN_PILOT_TRUST 0.25 // in its guesses, before there is experience (gn_guesses_open()): it has to learn first
+#define GN_PILOT_TOKENS 4   // of a batch that can be guessed; larger ones use too many experts to guess them one by one
 
 struct gn_pilot;
 
@@ -32,5 +33,6 @@ void gn_pilot_see(struct gn_pilot *pilot, uint32_t layer, const struct gn_pilot_
 
 // Guesses what the batch that was seen last uses in the layer after that, or, after the last layer, the next batch in
 // the first: for each token the likeliest, as many as have `mass` (0 … 1) of the probability together and `each` at
-// most; best first, without repeats, `most` in all. Returns how many: 0 when nothing is known or the batch is too large.
+// most; best first, without repeats, `most` in all. Returns how many: 0 when nothing is known or the batch is too
+// large.
 uint32_t gn_pilot_guess(struct gn_pilot *pilot, double mass, uint32_t each, uint32_t *experts, uint32_t most);

@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define ONE 64u             // a use, as it is counted: a fraction is left of it after counts were halved
-#define ROW_USES 32u        // uses of an expert after which the counts of its successors are halved
-#define LAYER_USES 4096u    // uses of a layer, of one expert on average 8 to 64, after which its counts are halved
-#define LEARNT 4u           // tokens that a layer must have seen
-#define PRIOR 2.0           // a: uses that what is known anyway is worth
-#define EVIDENCE 0.6f       // w
-#define RARE 3.0            // in units of ONE: what an expert counts that was never used
+#define ONE 64u          // a use, as it is counted: a fraction is left of it after counts were halved
+#define ROW_USES 32u     // uses of an expert after which the counts of its successors are halved
+#define LAYER_USES 4096u // uses of a layer, of one expert on average 8 to 64, after which its counts are halved
+#define LEARNT 4u        // tokens that a layer must have seen
+#define PRIOR 2.0        // a: uses that what is known anyway is worth
+#define EVIDENCE 0.6f    // w
+#define RARE 3.0         // in units of ONE: what an expert counts that was never used
 
 struct successor {
     uint16_t expert, count; // count 0: none

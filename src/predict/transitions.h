@@ -19,7 +19,8 @@
 
 struct gn_transitions;
 
-// n_experts: [n_layers], of layers with experts. A layer of more than 65536 is never guessed. NULL when memory is short.
+// n_experts: [n_layers], of layers with experts. A layer of more than 65536 is never guessed. NULL when memory is
+// short.
 struct gn_transitions *gn_transitions_open(uint32_t n_layers, const uint32_t *n_experts);
 void gn_transitions_close(struct gn_transitions *transitions); // NULL is allowed
 
@@ -32,8 +33,8 @@ void gn_transitions_learn(struct gn_transitions *transitions, uint32_t layer, co
                           const uint32_t *used, uint32_t n_used);
 
 // The score of every expert of `layer` for a token that used `from` in the layer before: natural logarithms of chances
-// that need not add up to 1. scores: [n_experts of the layer]. Returns how many scores that are, 0 as long as too little
-// was learnt of the layer.
+// that need not add up to 1. scores: [n_experts of the layer]. Returns how many scores that are, 0 as long as too
+// little was learnt of the layer.
 uint32_t gn_transitions_score(const struct gn_transitions *transitions, uint32_t layer, const uint32_t *from,
                               uint32_t n_from, float *scores);
 

@@ -94,7 +94,7 @@ static int open_parts(struct foresee *foresee) {
         n_experts[l] = events->layers[l].n_experts;
     }
     foresee->pilot = n_experts ? gn_pilot_open(events->n_layers, n_experts) : NULL;
-    foresee->guesses = gn_guesses_open(events->n_layers);
+    foresee->guesses = gn_guesses_open(events->n_layers, GN_PILOT_TRUST);
     foresee->ids = calloc(most_rows, sizeof *foresee->ids);
     foresee->used = calloc(events->largest, sizeof *foresee->used);
     free(n_experts);

@@ -1,6 +1,6 @@
 // Replays a trace through the cache and through PILOT (predict/pilot.h), and counts which guesses come true. The
-// engine's rules: each layer of decode is guessed when the one before it has begun, from what is in memory then; prompts
-// only teach.
+// engine's rules: each layer of decode is guessed when the one before it has begun, from what is in memory then;
+// prompts only teach.
 #pragma once
 
 #include "predict/guesses.h"

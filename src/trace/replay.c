@@ -24,8 +24,7 @@ static void end_event(struct gn_replay_events *events, uint32_t first, uint32_t 
     const struct gn_trace_row *last = &trace->rows[end - 1];
     const struct gn_replay_event *before = events->n_events > 0 ? &events->events[events->n_events - 1] : NULL;
     size_t row = before ? before->row + before->n_rows : 0;
-    events->events[events->n_events++] =
-        (struct gn_replay_event){last->layer, first, n, last->decode, row, end - row};
+    events->events[events->n_events++] = (struct gn_replay_event){last->layer, first, n, last->decode, row, end - row};
     events->largest = n > events->largest ? n : events->largest;
 }
 

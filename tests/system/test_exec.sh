@@ -68,7 +68,11 @@ refuses "a missing value" 2 "a value is missing" "$guanaco" exec -- true --moe-e
 gives "io_uring off" "threads" env GUANACO_IO_URING=0 "$guanaco" exec -- printenv GUANACO_IO
 gives "io_uring on" "uring" env GUANACO_IO_URING=1 "$guanaco" exec -- printenv GUANACO_IO
 refuses "io_uring perhaps" 2 "give 1 or 0" env GUANACO_IO_URING=perhaps "$guanaco" exec -- true
-gives "off as it is" "" env GUANACO_PILOT=0 "$guanaco" exec -- sh -c 'printenv GUANACO_PILOT | grep -v 0; true'
+gives "pilot off" "off" env GUANACO_PILOT=0 "$guanaco" exec -- printenv GUANACO_PILOT
+gives "pilot on" "on" env GUANACO_PILOT=1 "$guanaco" exec -- printenv GUANACO_PILOT
+gives "pilot's mass" "0.25" env GUANACO_PILOT_MASS=0.25 "$guanaco" exec -- printenv GUANACO_PILOT_MASS
+refuses "pilot perhaps" 2 "give off or on" env GUANACO_PILOT=perhaps "$guanaco" exec -- true
+refuses "a mass of 1.5" 2 "give a number from 0 to 1" env GUANACO_PILOT_MASS=1.5 "$guanaco" exec -- true
 
 acts() { # FLAG VARIABLE VALUE: the flag sets the variable
     gives "$1" "$3" "$guanaco" exec -- printenv "$2" "$1" "$3"
@@ -79,9 +83,6 @@ acts --pin-hot-experts-stats-interval GUANACO_STATS_INTERVAL 100
 acts --moe-expert-cache-size GUANACO_MAX_EXPERTS 12
 acts --moe-expert-cache GUANACO_MAX_EXPERTS 12
 gives "a budget in MiB" "67108864B" "$guanaco" exec -- printenv GUANACO_PIN_HOT_EXPERTS_BUDGET --pin-hot-experts-budget-mib 64
-for name in PILOT=1 PILOT_MASS=0.5; do
-    refuses "GUANACO_$name" 2 "GUANACO_${name%%=*}: this version has nothing" env "GUANACO_$name" "$guanaco" exec -- true
-done
 gives "the variable beats the flag" "7" env GUANACO_MAX_EXPERTS=7 "$guanaco" exec -- printenv GUANACO_MAX_EXPERTS --guanaco-max-experts 9
 
 # ---- settings, and a model with nothing to stream

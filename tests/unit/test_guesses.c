@@ -10,9 +10,24 @@
 
 #define ALL_MISSING (~0u)
 
+static void trust_can_be_withheld(void **state) {
+    (void)state;
+    struct gn_guesses *guesses = gn_guesses_open(1, 0.25);
+    assert_non_null(guesses);
+    uint32_t noted[] = {7, 3}, used[] = {7}, worth[GN_GUESSES];
+    for (int i = 0; i < 5; i++) {
+        gn_guesses_note(guesses, 0, noted, 2, ALL_MISSING, 0.5);
+        assert_true(i > 0 || gn_guesses_worth(guesses, 0, worth) == 0);
+        gn_guesses_check(guesses, 0, used, 1, 1);
+    }
+    gn_guesses_note(guesses, 0, noted, 2, ALL_MISSING, 0.5);
+    assert_int_equal(gn_guesses_worth(guesses, 0, worth), 1); // earned
+    gn_guesses_close(guesses);
+}
+
 static void untried_ranks_are_trusted(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(2);
+    struct gn_guesses *guesses = gn_guesses_open(2, 0.75);
     assert_non_null(guesses);
     uint32_t noted[] = {7, 3, 5}, worth[GN_GUESSES];
     gn_guesses_note(guesses, 1, noted, 3, ALL_MISSING, 0.5);
@@ -26,7 +41,7 @@ static void untried_ranks_are_trusted(void **state) {
 
 static void what_is_there_is_not_read(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(1);
+    struct gn_guesses *guesses = gn_guesses_open(1, 0.75);
     assert_non_null(guesses);
     uint32_t noted[] = {7, 3, 5}, worth[GN_GUESSES];
     gn_guesses_note(guesses, 0, noted, 3, 1u << 1, 0.5);
@@ -38,7 +53,7 @@ static void what_is_there_is_not_read(void **state) {
 // Rank 0 always comes true, rank 1 never: after many events only rank 0 is worth reading.
 static void ranks_that_fail_are_left_out(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(1);
+    struct gn_guesses *guesses = gn_guesses_open(1, 0.75);
     assert_non_null(guesses);
     uint32_t noted[] = {9, 4}, used[] = {2, 9}, worth[GN_GUESSES];
     for (int i = 0; i < 100; i++) {
@@ -69,7 +84,7 @@ static void ranks_that_fail_are_left_out(void **state) {
 // Whether an expert that is in memory anyway was guessed right says nothing of those that would have to be read.
 static void only_missing_experts_teach(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(1);
+    struct gn_guesses *guesses = gn_guesses_open(1, 0.75);
     assert_non_null(guesses);
     uint32_t held[] = {1, 2}, missing[] = {8, 9}, used[] = {1, 2}, worth[GN_GUESSES];
     for (int i = 0; i < 50; i++) {
@@ -85,7 +100,7 @@ static void only_missing_experts_teach(void **state) {
 
 static void value_tells_what_guesses_bring(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(2);
+    struct gn_guesses *guesses = gn_guesses_open(2, 0.75);
     assert_non_null(guesses);
     uint32_t noted[] = {1, 2, 3}, used[] = {1, 2, 3};
     for (int i = 0; i < 200; i++) {
@@ -107,7 +122,7 @@ static void value_tells_what_guesses_bring(void **state) {
 
 static void misses_fade_where_there_are_none(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(1);
+    struct gn_guesses *guesses = gn_guesses_open(1, 0.75);
     assert_non_null(guesses);
     uint32_t used[] = {1};
     assert_true(gn_guesses_misses(guesses, 0) > 0.5); // unknown: worth a guess
@@ -124,7 +139,7 @@ static void misses_fade_where_there_are_none(void **state) {
 
 static void too_many_guesses_are_cut(void **state) {
     (void)state;
-    struct gn_guesses *guesses = gn_guesses_open(1);
+    struct gn_guesses *guesses = gn_guesses_open(1, 0.75);
     assert_non_null(guesses);
     uint32_t noted[GN_GUESSES + 5], worth[GN_GUESSES];
     for (uint32_t i = 0; i < GN_GUESSES + 5; i++) {
@@ -137,10 +152,10 @@ static void too_many_guesses_are_cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(untried_ranks_are_trusted),        cmocka_unit_test(what_is_there_is_not_read),
-        cmocka_unit_test(ranks_that_fail_are_left_out),     cmocka_unit_test(only_missing_experts_teach),
-        cmocka_unit_test(value_tells_what_guesses_bring),   cmocka_unit_test(misses_fade_where_there_are_none),
-        cmocka_unit_test(too_many_guesses_are_cut),
+        cmocka_unit_test(untried_ranks_are_trusted),        cmocka_unit_test(trust_can_be_withheld),
+        cmocka_unit_test(what_is_there_is_not_read),        cmocka_unit_test(ranks_that_fail_are_left_out),
+        cmocka_unit_test(only_missing_experts_teach),       cmocka_unit_test(value_tells_what_guesses_bring),
+        cmocka_unit_test(misses_fade_where_there_are_none), cmocka_unit_test(too_many_guesses_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

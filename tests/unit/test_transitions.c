@@ -241,10 +241,10 @@ static void any_batch_will_do(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_come_first),     cmocka_unit_test(what_goes_with_what_is_learnt_and_unlearnt),
-        cmocka_unit_test(frequent_successors_stay),   cmocka_unit_test(less_mass_is_fewer_guesses),
-        cmocka_unit_test(memory_is_bounded),          cmocka_unit_test(counts_do_not_overflow),
-        cmocka_unit_test(a_prompt_teaches),           cmocka_unit_test(the_first_layer_follows_the_last),
+        cmocka_unit_test(the_largest_come_first),   cmocka_unit_test(what_goes_with_what_is_learnt_and_unlearnt),
+        cmocka_unit_test(frequent_successors_stay), cmocka_unit_test(less_mass_is_fewer_guesses),
+        cmocka_unit_test(memory_is_bounded),        cmocka_unit_test(counts_do_not_overflow),
+        cmocka_unit_test(a_prompt_teaches),         cmocka_unit_test(the_first_layer_follows_the_last),
         cmocka_unit_test(any_batch_will_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

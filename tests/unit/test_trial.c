@@ -101,7 +101,7 @@ static void outliers_do_not_count(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_helps_is_kept),   cmocka_unit_test(what_harms_is_left),
+        cmocka_unit_test(what_helps_is_kept),        cmocka_unit_test(what_harms_is_left),
         cmocka_unit_test(drift_is_not_blamed_on_it), cmocka_unit_test(a_verdict_can_change),
         cmocka_unit_test(outliers_do_not_count),
     };
