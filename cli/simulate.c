@@ -47,9 +47,9 @@ static const struct flag table[] = {
 #define OPTIONS (sizeof table / sizeof *table)
 
 // Settings of a run that have a meaning here.
-static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,   GN_ADMISSION_WINDOW,
-                                            GN_STAGING,        GN_PIN_HOT,     GN_PIN_HOT_BUDGET,
-                                            GN_PIN_DECAY,      GN_PIN_WARM_UP, GN_LAYER_SHARES};
+static const enum gn_knob shared_knobs[] = {GN_POLICY_OPTIONS, GN_ADMISSION,      GN_ADMISSION_WINDOW, GN_STAGING,
+                                            GN_PIN_HOT,        GN_PIN_HOT_BUDGET, GN_PIN_DECAY,        GN_PIN_WARM_UP,
+                                            GN_LAYER_SHARES,   GN_PREFETCH,       GN_PILOT_MASS};
 
 static void print_usage(FILE *to) {
     fputs(
@@ -64,7 +64,9 @@ static void print_usage(FILE *to) {
         to);
     flags_print_help(table, OPTIONS, to);
     fputs("\nAs in a run, and explained there: --policy-options, --admission, --admission-window, --staging,\n"
-          "--pin-hot-experts and its companions, --layer-shares.\n\n"
+          "--pin-hot-experts and its companions, --layer-shares.\n"
+          "--prefetch pilot prints instead how many of the misses the table that a run learns as it goes names before\n"
+          "they are asked for, and what it would read in vain; --pilot-mass as there.\n\n"
           "hit rate          of the experts that tokens asked for, how many were in memory. Prompts are replayed, not\n"
           "                  counted: they fill free memory, and push nothing out\n"
           "by weight         the same, each use as heavy as the router made it\n"
@@ -179,6 +181,19 @@ static int check_knobs(const struct request *request) {
     return EXIT_OK;
 }
 
+// A trace knows what was chosen, not by which weights.
+static int check_prefetch(const struct request *request) {
+    const struct gn_knobs *knobs = &request->knobs;
+    if (!knobs->given[GN_PREFETCH]) {
+        return knobs->given[GN_PILOT_MASS] ? usage_error("--pilot-mass is for ", "--prefetch pilot") : EXIT_OK;
+    }
+    if (knobs->value[GN_PREFETCH] != GN_PREFETCH_PILOT) {
+        return usage_error("a trace does not know the routers' weights: the guesses that it can check are those of ",
+                           "--prefetch pilot");
+    }
+    return request->drawing ? usage_error("there is nothing to draw of --prefetch; leave out ", "--svg") : EXIT_OK;
+}
+
 static int check_request(struct request *request) {
     request->pool = !strcmp(request->rules, "pool");
     if (!request->pool && strcmp(request->rules, "engine") != 0) {
@@ -194,7 +209,11 @@ static int check_request(struct request *request) {
     if (request->csv && request->json) {
         return usage_error("one form at a time: leave out --csv or ", "--json");
     }
-    return request->path ? check_knobs(request) : usage_error("name a trace: ", "guanaco simulate TRACE");
+    if (request->path) {
+        int code = check_knobs(request);
+        return code ? code : check_prefetch(request);
+    }
+    return usage_error("name a trace: ", "guanaco simulate TRACE");
 }
 
 // ------------------------------------------------------------------------------------------------ trace
@@ -283,20 +302,11 @@ static void size_budget(const struct simulation *simulation, const struct reques
     budget->bytes = budget->bytes < simulation->all_bytes ? budget->bytes : simulation->all_bytes;
 }
 
-static int replay_one(struct simulation *simulation, const struct request *request, int p, int b) {
-    const struct gn_knobs *knobs = &request->knobs;
-    struct gn_replay_result *result = &simulation->result[p][b];
-    uint64_t bytes = simulation->budgets[b].bytes;
-    const struct guanaco_policy *policy = simulation->policies[p];
-    if (request->pool) {
-        return gn_replay_pool(&simulation->trace, &simulation->events, policy, bytes, result);
-    }
-    if (!policy) {
-        return gn_replay_belady(&simulation->events, bytes, result);
-    }
+// The cache of a run with these settings, budget apart.
+static struct gn_cache_options cache_options(const struct simulation *simulation, const struct gn_knobs *knobs,
+                                             const struct guanaco_policy *policy) {
     bool second_miss = knobs->value[GN_ADMISSION] == GN_ADMISSION_SECOND_MISS;
-    struct gn_cache_options options = {
-        .budget = bytes,
+    return (struct gn_cache_options){
         .policy = policy,
         .parameters = simulation->n_policies == 1 ? &simulation->parameters : NULL,
         .admission.window = second_miss ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
@@ -309,12 +319,25 @@ static int replay_one(struct simulation *simulation, const struct request *reque
                 .warm_up = (uint32_t)knobs->value[GN_PIN_WARM_UP],
             },
     };
+}
+
+static int replay_one(struct simulation *simulation, const struct request *request, int p, int b) {
+    struct gn_replay_result *result = &simulation->result[p][b];
+    uint64_t bytes = simulation->budgets[b].bytes;
+    const struct guanaco_policy *policy = simulation->policies[p];
+    if (request->pool) {
+        return gn_replay_pool(&simulation->trace, &simulation->events, policy, bytes, result);
+    }
+    if (!policy) {
+        return gn_replay_belady(&simulation->events, bytes, result);
+    }
+    struct gn_cache_options options = cache_options(simulation, &request->knobs, policy);
+    options.budget = bytes;
     return gn_replay_cache(&simulation->events, &options, result);
 }
 
 static bool replay(struct simulation *simulation, const struct request *request) {
     for (int b = 0; b < simulation->n_budgets; b++) {
-        size_budget(simulation, request, &simulation->budgets[b]);
         for (int p = 0; p <= simulation->n_policies; p++) {
             int failed = replay_one(simulation, request, p, b);
             if (failed == -EBADMSG) {
@@ -342,6 +365,31 @@ static bool print(const struct simulation *simulation, const struct request *req
     return !request->drawing || simulation_draw(simulation, request->drawing);
 }
 
+// Without a choice of policy, with a run's own.
+static bool foresee(const struct simulation *simulation, const struct request *request) {
+    const struct guanaco_policy *policy = simulation->policies[0];
+    char why[256];
+    if (simulation->n_policies > 1 &&
+        gn_policy_find(gn_knob_table[GN_POLICY].fallback_text, &policy, why, sizeof why)) {
+        gn_error("%s", why);
+        return false;
+    }
+    struct gn_cache_options options = cache_options(simulation, &request->knobs, policy);
+    enum simulation_output output = request->csv ? SIMULATION_CSV : request->json ? SIMULATION_JSON : SIMULATION_TEXT;
+    return simulation_prefetch(simulation, &options, gn_knob_fraction(request->knobs.value[GN_PILOT_MASS]), output,
+                               request->path);
+}
+
+static bool answer(struct simulation *simulation, const struct request *request) {
+    for (int b = 0; b < simulation->n_budgets; b++) {
+        size_budget(simulation, request, &simulation->budgets[b]);
+    }
+    if (request->knobs.given[GN_PREFETCH]) {
+        return foresee(simulation, request);
+    }
+    return replay(simulation, request) && print(simulation, request);
+}
+
 int command_simulate(int argc, char **argv) {
     static struct simulation simulation;
     struct request request = {.policy = "all", .budgets = "5%,10%,20%,30%,50%", .rules = "engine"};
@@ -367,7 +415,7 @@ int command_simulate(int argc, char **argv) {
     if (code) {
         return code;
     }
-    bool good = open_trace(&simulation, &request) && replay(&simulation, &request) && print(&simulation, &request);
+    bool good = open_trace(&simulation, &request) && answer(&simulation, &request);
     gn_replay_close(&simulation.events);
     gn_trace_close(&simulation.trace);
     return good ? EXIT_OK : EXIT_FAILED;

@@ -3,6 +3,7 @@
 //   simulate.c        the request, the trace, the replays
 //   simulate_print.c  the results as tables, CSV or JSON
 //   simulate_svg.c    hit rate against budget, drawn
+//   simulate_prefetch.c  what PILOT would have foreseen
 #pragma once
 
 #include "config/knobs.h"
@@ -33,6 +34,8 @@ struct simulation {
     struct gn_replay_result result[MAX_POLICIES + 1][MAX_BUDGETS];
 };
 
+enum simulation_output { SIMULATION_TEXT, SIMULATION_CSV, SIMULATION_JSON };
+
 enum figure {
     HIT_PERCENT,
     WEIGHTED_PERCENT,
@@ -49,4 +52,8 @@ double simulation_figure(const struct simulation *simulation, int p, int b, enum
 void simulation_print_text(const struct simulation *simulation, const char *path);
 void simulation_print_csv(const struct simulation *simulation);
 void simulation_print_json(const struct simulation *simulation, const char *path);
+// Replays the trace at every budget with these options, budget apart, and prints what PILOT would have foreseen. False
+// after an error line.
+bool simulation_prefetch(const struct simulation *simulation, const struct gn_cache_options *options, double mass,
+                         enum simulation_output output, const char *path);
 bool simulation_draw(const struct simulation *simulation, const char *path); // false after an error line

@@ -19,11 +19,8 @@
 #define RETRY 16           // batches from one run of a router to the next, where PILOT brings more
 #define CLEARLY_MORE 1.1   // PILOT is to bring, to be changed for: running a router costs, but changing brings nothing
 
-// How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
-// when computing waits for the drive, it costs its whole time. In between the bar rises with the share of time stalled.
-#define LOW_BAR 0.35
-#define HIGH_BAR 0.5
-#define KEEPS_UP 0.1 // share of time stalled
+// Between these shares of time stalled, the bar for guesses rises from the low one to the high one.
+#define KEEPS_UP 0.1
 #define HELD_UP 0.25
 #define TOKENS 16.0 // over which that share is averaged
 
@@ -200,7 +197,7 @@ static void note(const struct gn_lookahead *lookahead, enum gn_source source, ui
 
 static double bar(const struct gn_lookahead *lookahead) {
     double held_up = (lookahead->stalled - KEEPS_UP) / (HELD_UP - KEEPS_UP);
-    return LOW_BAR + (HIGH_BAR - LOW_BAR) * fmin(fmax(held_up, 0), 1);
+    return GN_GUESS_LOW_BAR + (GN_GUESS_HIGH_BAR - GN_GUESS_LOW_BAR) * fmin(fmax(held_up, 0), 1);
 }
 
 // Has the sources guess the next layer. Returns the one to go by.

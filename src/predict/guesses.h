@@ -8,6 +8,11 @@
 
 #define GN_GUESSES 32 // ranks, at most
 
+// How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
+// when computing waits for the drive, it costs its whole time.
+#define GN_GUESS_LOW_BAR 0.35
+#define GN_GUESS_HIGH_BAR 0.5
+
 // Guesses for a token that uses k experts: as many and half as many again, since near misses often come true.
 #define GN_GUESSES_FOR(k) ((k) + (k) / 2)
 
