@@ -15,7 +15,6 @@
 // How often guesses are thought to come true before there is experience.
 #define TRUST_ROUTER 0.75 // it has the model's own weights
 
-#define HARDLY_MISSES 0.05 // experts per event: fewer are not worth a guess
 #define RETRY 16           // batches from one run of a router to the next, where PILOT brings more
 #define CLEARLY_MORE 1.1   // PILOT is to bring, to be changed for: running a router costs, but changing brings nothing
 
@@ -269,7 +268,7 @@ void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *
         gn_guesses_forget(lookahead->guesses[s], next);
     }
     if (!is_tried(lookahead) || run->n_tokens > GN_PILOT_TOKENS ||
-        gn_guesses_misses(lookahead->guesses[GN_SOURCE_ROUTER], next) < HARDLY_MISSES) {
+        gn_guesses_misses(lookahead->guesses[GN_SOURCE_ROUTER], next) < GN_HARDLY_MISSES) {
         return;
     }
     enum gn_source source = guess(lookahead, run, scratch, next);

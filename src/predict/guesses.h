@@ -13,6 +13,9 @@
 #define GN_GUESS_LOW_BAR 0.35
 #define GN_GUESS_HIGH_BAR 0.5
 
+// Experts that a layer misses per event: fewer are not worth a guess.
+#define GN_HARDLY_MISSES 0.05
+
 // Guesses for a token that uses k experts: as many and half as many again, since near misses often come true.
 #define GN_GUESSES_FOR(k) ((k) + (k) / 2)
 

@@ -38,6 +38,10 @@ static bool take_tokens(const struct foresee *foresee, const struct gn_replay_ev
 
 static void guess(const struct foresee *foresee, const struct gn_replay_event *event, const struct gn_cache *cache) {
     uint32_t next = (event->layer + 1) % foresee->events->n_layers, guesses[GN_GUESSES], missing = 0;
+    gn_guesses_forget(foresee->guesses, next);
+    if (gn_guesses_misses(foresee->guesses, next) < GN_HARDLY_MISSES) {
+        return;
+    }
     uint32_t n = gn_pilot_guess(foresee->pilot, foresee->how->mass, GN_GUESSES_FOR(event->n), guesses, GN_GUESSES);
     for (uint32_t g = 0; g < n; g++) {
         bool there = gn_cache_peek(cache, gn_cache_entry(cache, next, guesses[g])) != GN_NONE;

@@ -167,6 +167,14 @@ simulate() { # NAME TEXT WORDS...
     shift 2
     refuses "simulate, $name" 2 "$text" "$guanaco" simulate "$tmp/t.csv" "$@"
 }
+works "foresight" "$guanaco" simulate "$tmp/t.csv" --budget 25% --prefetch pilot --pilot-mass 0.5
+grep -q "^pilot names [0-9.]* %" "$tmp/out" || failed "simulate: what pilot names"
+works "foresight as JSON" "$guanaco" simulate "$tmp/t.csv" --budget 25% --prefetch pilot --json
+works "foresight as CSV" "$guanaco" simulate "$tmp/t.csv" --budget 25%,50% --prefetch pilot --csv
+[ "$(wc -l <"$tmp/out")" = 5 ] || failed "simulate: a line for each budget and bar"
+simulate "routers of a trace" "a trace does not know the routers" --prefetch router
+simulate "a mass of nothing" "is for '--prefetch pilot'" --pilot-mass 0.5
+simulate "a mass that is none" "give a number from 0 to 1" --prefetch pilot --pilot-mass 2
 simulate "slots that are none" "give shares such as 10%" --budget 1.5slots
 simulate "a policy that is none" "there is no policy 'x'" --policy x
 simulate "a parameter that is none" "protected (1 to 99" --policy slru --policy-options x=1

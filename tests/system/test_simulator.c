@@ -1,10 +1,10 @@
 // The simulator tells what the engine does: streamed runs write traces, and each trace, replayed at the same budget
-// with the same policy, gives the engine's hits, misses, insertions and evictions, to the last one.
+// with the same policy, gives the engine's hits, misses, insertions and evictions, to the last one; and what PILOT names.
 //
 //     test_simulator MODEL PLUGIN FOLDER
 #include "exec/budget.h"
 #include "session.h"
-#include "trace/replay.h"
+#include "trace/foresee.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +139,53 @@ static bool try(const struct run *run, const struct guanaco_policy *policy, cons
     return good;
 }
 
+// A prompt of whole batches, and text: tokens of decode that share a batch cannot be told apart in a trace.
+static int stream_one_by_one(void *context) {
+    const struct run *run = context;
+    struct session session;
+    struct session_options options = {.model = run->model, .plugin = run->plugin, .n_ubatch = 48};
+    if (session_open(&session, &options)) {
+        return 1;
+    }
+    int position = 0;
+    bool good = feed(&session, &position, 96, 17) && generate(&session, &position, 60);
+    *run->stats = session_stats(&session);
+    session_close(&session);
+    return !good;
+}
+
+static bool foresees(const struct run *run, const char *path) {
+    struct gn_trace trace;
+    struct gn_replay_events events;
+    char why[512];
+    setenv("GUANACO_POLICY", "lru", 1);
+    setenv("GUANACO_EXPERT_CACHE", "25%", 1);
+    setenv("GUANACO_PREFETCH", "pilot", 1);
+    if (in_child(stream_one_by_one, (void *)run) || gn_trace_read(path, &trace, why, sizeof why)) {
+        fprintf(stderr, "the run with PILOT failed\n");
+        return false;
+    }
+    const struct guanaco_policy *lru = NULL;
+    bool good = gn_replay_open(&trace, &events) == 0 && gn_policy_find("lru", &lru, why, sizeof why) == 0;
+    if (good) {
+        struct gn_cache_options options = {.budget = slot_budget(&events, "25%"), .policy = lru};
+        struct gn_foresee_options how = {.mass = gn_knob_fraction(gn_knob_table[GN_PILOT_MASS].fallback),
+                                         .bar = GN_GUESS_LOW_BAR};
+        struct gn_foresight result;
+        good = gn_foresee(&trace, &events, &options, &how, &result, NULL) == 0;
+        good = good && same("experts with a guess", run->stats->pilot_used, result.used);
+        good = good && same("experts foreseen", run->stats->pilot_foreseen, result.foreseen);
+        if (good && (result.foreseen == 0 || result.foreseen == result.used)) {
+            fprintf(stderr, "PILOT foresaw %llu of %llu\n", (unsigned long long)result.foreseen,
+                    (unsigned long long)result.used);
+            good = false;
+        }
+        gn_replay_close(&events);
+    }
+    gn_trace_close(&trace);
+    return good;
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) {
         fprintf(stderr, "usage: test_simulator MODEL PLUGIN FOLDER\n");
@@ -159,6 +206,8 @@ int main(int argc, char **argv) {
             }
         }
     }
+    failed += !foresees(&run, path);
+    n++;
     unlink(path);
     fprintf(stderr, "%d of %d runs replayed exactly\n", n - failed, n);
     return failed != 0;
