@@ -186,10 +186,12 @@ static bool has_routers(const struct gn_lookahead *lookahead, uint32_t layer) {
 // Notes one source's guesses for the layer.
 static void note(const struct gn_lookahead *lookahead, enum gn_source source, uint32_t layer, const uint32_t *guesses,
                  uint32_t n, double bar) {
-    const struct gn_cache *cache = lookahead->stream->cache;
+    const struct gn_stream *stream = lookahead->stream;
     uint32_t missing = 0;
     for (uint32_t i = 0; i < n; i++) {
-        missing |= (uint32_t)(gn_cache_peek(cache, gn_cache_entry(cache, layer, guesses[i])) == GN_NONE) << i;
+        bool there = gn_cache_peek(stream->cache, gn_cache_entry(stream->cache, layer, guesses[i])) != GN_NONE ||
+                     gn_stream_held_above(stream, layer, guesses[i]);
+        missing |= (uint32_t)!there << i;
     }
     gn_guesses_note(lookahead->guesses[source], layer, guesses, n, missing, bar);
 }

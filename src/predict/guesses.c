@@ -78,17 +78,13 @@ static void record(struct layer *noted, uint32_t rank, bool came_true) {
     noted->record[rank] += ((float)came_true - noted->record[rank]) / noted->cases[rank];
 }
 
-static bool contains(const uint32_t *ascending, uint32_t n, uint32_t expert) {
-    uint32_t low = 0, high = n;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (ascending[middle] < expert) {
-            low = middle + 1;
-        } else {
-            high = middle;
+static bool contains(const uint32_t *experts, uint32_t n, uint32_t expert) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (experts[i] == expert) {
+            return true;
         }
     }
-    return low < n && ascending[low] == expert;
+    return false;
 }
 
 struct gn_guesses_figures gn_guesses_check(struct gn_guesses *guesses, uint32_t layer, const uint32_t *used, uint32_t n,

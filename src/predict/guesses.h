@@ -1,7 +1,8 @@
 // Keeps guesses of which experts a layer will use, and learns which of them pay: for every layer and rank (0: the best
 // guess) how often lately a guess that was not in memory came true. Knows nothing of who guesses, nor of ggml.
 //
-// One thread, no allocation after opening. Time per call grows with the guesses, not with the experts.
+// One thread, no allocation after opening. Time per call grows with the guesses and the experts used, not with those
+// that there are.
 #pragma once
 
 #include <stdint.h>
@@ -43,7 +44,7 @@ struct gn_guesses_figures {
     uint64_t worth, came_true; // noted and worth reading, and of these, those that were used
 };
 
-// Compares what was noted with what the layer used (ascending), of which `missed` were not in memory, and forgets the
+// Compares what was noted with what the layer used, each once, of which `missed` were not in memory, and forgets the
 // note. Returns the figures of this event alone.
 struct gn_guesses_figures gn_guesses_check(struct gn_guesses *guesses, uint32_t layer, const uint32_t *used, uint32_t n,
                                            uint32_t missed);
