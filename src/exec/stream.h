@@ -27,8 +27,8 @@ struct gn_foreseen {
 // Experts of one layer that are to be read ahead, best first; see ahead.h.
 struct gn_ahead {
     const struct gn_layer *layer;
-    uint32_t *experts; // [spares]
-    uint32_t n, next;  // planned, and how far they have been started
+    uint32_t *experts;            // [spares]
+    uint32_t n, next;             // planned, and how far they have been started
     enum gn_source source;        // who guessed them; GN_SOURCES: nobody
     struct gn_foreseen *foreseen; // [n_layers][GN_SOURCES] since the model was loaded
     double gain;                  // of time by reading ahead, lately, as it was tried out; 0: not known
@@ -62,16 +62,16 @@ struct gn_stream {
     bool gpu_asked;         // whether there are any has been found out
     struct gn_tier **tiers; // [layers] the tier that serves each, or NULL; NULL: none does
     struct gn_ahead ahead;
-    enum gn_prefetch prefetch; // --prefetch, as it was asked for in one way or another
-    double pilot_mass;         // --pilot-mass
+    double pilot_mass; // --pilot-mass
 
-    uint64_t dense_bytes;     // of this model, held beside the experts
-    enum gn_dense_mode dense; // how they are held; GN_DENSE_AUTO before it is known
-    struct gn_locks locks;    // dense weights and slots that are locked into memory
-    uint64_t locked_counted;  // bytes of them that the process's counters know of
-    bool lock_failed;         // the limit was too low: nothing is locked
-    uint8_t **locked_slots;   // [slots] what is locked of each; NULL: pinned experts' slots are not to be locked
-    uint64_t locked_choice;   // the choice of pinned experts that they are of
+    uint64_t dense_bytes;      // of this model, held beside the experts
+    enum gn_dense_mode dense;  // how they are held; GN_DENSE_AUTO before it is known
+    enum gn_prefetch prefetch; // --prefetch, in whatever way it was asked for
+    struct gn_locks locks;     // dense weights and slots that are locked into memory
+    uint64_t locked_counted;   // bytes of them that the process's counters know of
+    bool lock_failed;          // the limit was too low: nothing is locked
+    uint8_t **locked_slots;    // [slots] what is locked of each; NULL: pinned experts' slots are not to be locked
+    uint64_t locked_choice;    // the choice of pinned experts that they are of
     bool has_pins;
     uint64_t report_interval, report_tokens; // see report.h; 0: no lines but the last
     struct gn_seed *seed;                    // what was known before; NULL when memory was short

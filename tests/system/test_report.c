@@ -112,6 +112,11 @@ static void check_final(const char *line, const struct outcome *outcome) {
     expect(fabs(number(line, "churn ") - 100 * (double)stats->rereads / (double)stats->evictions) < 0.06, "churn");
     expect(is(number(line, "pilot calls="), stats->pilot_calls), "pilot calls");
     expect(is(number(line, "pilot slices="), stats->pilot_slices), "pilot slices");
+    expect(is(number(line, "read ahead: used="), stats->prefetch_useful), "experts read ahead");
+    expect(is(number(line, "wasted="), stats->prefetch_wasted), "experts read ahead in vain");
+    check_percent(number(line, "router foresaw "), stats->router_foreseen, stats->router_used,
+                  "what the router foresaw");
+    check_percent(number(line, "pilot foresaw "), stats->pilot_foreseen, stats->pilot_used, "what PILOT foresaw");
     expect(strstr(line, "seed: none") != NULL, "the seed");
     uint64_t least = UINT64_MAX, most = 0;
     for (int l = 0; l < outcome->n_layers; l++) {
@@ -158,6 +163,10 @@ static void check_layers(const struct outcome *outcome) {
         sum.pinned_hits += layer->pinned_hits;
         sum.pinned_evictions += layer->pinned_evictions;
         sum.rereads += layer->rereads;
+        sum.router_used += layer->router_used;
+        sum.router_foreseen += layer->router_foreseen;
+        sum.pilot_used += layer->pilot_used;
+        sum.pilot_foreseen += layer->pilot_foreseen;
         resident += layer->resident;
     }
     const struct guanaco_stats *all = &outcome->stats;
@@ -165,6 +174,9 @@ static void check_layers(const struct outcome *outcome) {
     expect(sum.inserts == all->inserts && sum.evictions == all->evictions, "evictions by layer");
     expect(sum.pinned_hits == all->pinned_hits && sum.pinned_evictions == all->pinned_evictions, "pins by layer");
     expect(sum.rereads == all->rereads && resident == all->slots, "resident by layer");
+    expect(sum.router_used == all->router_used && sum.router_foreseen == all->router_foreseen, "the router by layer");
+    expect(sum.pilot_used == all->pilot_used && sum.pilot_foreseen == all->pilot_foreseen, "PILOT by layer");
+    expect(all->pilot_used > 0 && all->router_used > 0, "both are asked");
     expect(all->io_wait_ns + all->compute_ns + all->manage_ns <= all->total_ns, "times");
     expect(all->manage_ns > 0, "time managing");
 }
