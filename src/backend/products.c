@@ -1,7 +1,6 @@
 #include "backend/products.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 
 // Weight rows that a thread takes at a time: long stretches of memory stream faster (docs/performance.md), but every
 // thread should get several.
@@ -62,16 +61,7 @@ static bool await_weights(const struct gn_product_job *job, uint32_t p, uint32_t
         return true;
     }
     uint32_t index = job->arriving[expert].index, slice = job->product[p].slice;
-    if (ith == 0) {
-        return gn_fetch_await(job->stream, index, slice);
-    }
-    while (!gn_fetch_arrived(job->stream, index, slice)) {
-        if (gn_fetch_failed(job->stream)) {
-            return false;
-        }
-        sched_yield();
-    }
-    return true;
+    return ith == 0 ? gn_fetch_await(job->stream, index, slice) : gn_fetch_sleep(job->stream, index, slice);
 }
 
 // Others may wait for weights when the first thread has no more work: it takes in the reads all the same.
@@ -105,6 +95,8 @@ static void multiply(struct ggml_tensor *node, int ith, int nth, void *context) 
     }
     if (ith == 0) {
         await_all(job);
+    } else { // asleep, not spinning at the barrier, while the first thread waits
+        await_weights(job, job->n_products - 1, job->n_experts - 1, ith);
     }
 }
 

@@ -18,7 +18,19 @@
 // A prefill that uses at least this share of a layer's experts will use nearly all of the next layer's as well.
 #define NEARLY_ALL_PERCENT 80
 
+// How often a thread that computes looks for a slice before it sleeps: about as long as waking up takes. A thread that
+// spins takes time from others, on a virtual machine even from those that read for it.
+#define SPINS 1000
+
 #define AHEAD_MOST 64 // experts that a prefill asks for ahead, whatever the number of spares
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 // One expert of the event.
 struct item {
@@ -44,6 +56,8 @@ struct gn_fetch {
     uint32_t left;         // items not returned yet
     bool any_missed, checked;
     _Atomic int error;
+    pthread_mutex_t sleeping; // for threads that sleep until a slice is there
+    pthread_cond_t arrival;
     struct gn_cache_totals before;
 };
 
@@ -58,6 +72,8 @@ int gn_fetch_open(struct gn_stream *stream) {
         return -ENOMEM;
     }
     stream->fetch = fetch;
+    pthread_mutex_init(&fetch->sleeping, NULL);
+    pthread_cond_init(&fetch->arrival, NULL);
     fetch->items = calloc(most, sizeof *fetch->items);
     fetch->ready = calloc(most, sizeof *fetch->ready);
     fetch->waiting = calloc(most, sizeof *fetch->waiting);
@@ -82,6 +98,8 @@ void gn_fetch_close(struct gn_stream *stream) {
         free(stream->fetch->waiting);
         free(stream->fetch->loads);
         free(stream->fetch->own);
+        pthread_cond_destroy(&stream->fetch->arrival);
+        pthread_mutex_destroy(&stream->fetch->sleeping);
         free(stream->fetch);
         stream->fetch = NULL;
     }
@@ -264,6 +282,12 @@ uint32_t gn_fetch_misses(const struct gn_stream *stream) {
 
 // ------------------------------------------------------------------------------------------------- arriving
 
+static void wake_sleepers(struct gn_fetch *fetch) {
+    pthread_mutex_lock(&fetch->sleeping);
+    pthread_cond_broadcast(&fetch->arrival);
+    pthread_mutex_unlock(&fetch->sleeping);
+}
+
 // Takes one completed read in.
 static void complete(struct gn_stream *stream, const struct gn_read *read) {
     struct gn_fetch *fetch = stream->fetch;
@@ -274,12 +298,16 @@ static void complete(struct gn_stream *stream, const struct gn_read *read) {
         if (load->item != GN_NO_ITEM && !fetch->error) {
             fetch->error = read->result;
             gn_load_explain(load, read, stream->error, sizeof stream->error);
+            wake_sleepers(fetch);
         }
     } else {
         gn_count(reads, 1);
         gn_count(read_bytes, read->length);
         uint32_t slice = load->slice[read - load->reads];
-        atomic_fetch_or_explicit(&load->arrived, 1u << slice, memory_order_release);
+        atomic_fetch_or(&load->arrived, 1u << slice);
+        if (atomic_load(&load->awaited) & 1u << slice) { // in this order, as a sleeper looks in the other one
+            wake_sleepers(fetch);
+        }
     }
     if (load->in_flight > 0) {
         return;
@@ -420,7 +448,7 @@ uint32_t gn_fetch_placed(struct gn_stream *stream, struct gn_ready *ready, uint3
 
 bool gn_fetch_arrived(const struct gn_stream *stream, uint32_t index, uint32_t slice) {
     struct gn_load *load = stream->fetch->items[index].load;
-    return !load || atomic_load_explicit(&load->arrived, memory_order_acquire) & 1u << slice;
+    return !load || atomic_load(&load->arrived) & 1u << slice;
 }
 
 bool gn_fetch_failed(const struct gn_stream *stream) {
@@ -455,6 +483,27 @@ bool gn_fetch_await(struct gn_stream *stream, uint32_t index, uint32_t slice) {
     while (!gn_fetch_failed(stream) && !gn_fetch_arrived(stream, index, slice) && take_one(stream)) {
     }
     gn_count(io_wait_ns, gn_now_ns() - start);
+    return !gn_fetch_failed(stream) && gn_fetch_arrived(stream, index, slice);
+}
+
+// Whether there is nothing to wait for any more.
+static bool decided(const struct gn_stream *stream, uint32_t index, uint32_t slice) {
+    return gn_fetch_arrived(stream, index, slice) || gn_fetch_failed(stream);
+}
+
+bool gn_fetch_sleep(struct gn_stream *stream, uint32_t index, uint32_t slice) {
+    struct gn_fetch *fetch = stream->fetch;
+    for (int i = 0; i < SPINS && !decided(stream, index, slice); i++) {
+        relax();
+    }
+    if (!decided(stream, index, slice)) {
+        pthread_mutex_lock(&fetch->sleeping);
+        atomic_fetch_or(&fetch->items[index].load->awaited, 1u << slice);
+        while (!decided(stream, index, slice)) {
+            pthread_cond_wait(&fetch->arrival, &fetch->sleeping);
+        }
+        pthread_mutex_unlock(&fetch->sleeping);
+    }
     return !gn_fetch_failed(stream) && gn_fetch_arrived(stream, index, slice);
 }
 

@@ -59,6 +59,9 @@ bool gn_fetch_arrived(const struct gn_stream *stream, uint32_t index, uint32_t s
 // Waits for it. Returns false when a read of the event failed. The thread that began the event only.
 bool gn_fetch_await(struct gn_stream *stream, uint32_t index, uint32_t slice);
 
+// The same for the other threads: sleeps until the thread that began the event has taken it in.
+bool gn_fetch_sleep(struct gn_stream *stream, uint32_t index, uint32_t slice);
+
 // Takes in what has arrived, without waiting, and gives the drive more to do. The thread that began the event only.
 void gn_fetch_poll(struct gn_stream *stream);
 

@@ -12,6 +12,7 @@ void gn_load_prepare(struct gn_load *load, const struct gn_layer *layer, uint32_
     load->in_flight = load->n_reads = 0;
     load->error = 0;
     atomic_store_explicit(&load->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&load->awaited, 0, memory_order_relaxed);
     for (uint32_t s = 0; s < layer->n_slices; s++) {
         if (slices & 1u << s) {
             load->slice[load->n_reads] = (uint8_t)s;

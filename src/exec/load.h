@@ -14,6 +14,7 @@ struct gn_load {
     uint32_t in_flight; // reads not yet complete
     uint32_t n_reads;
     _Atomic uint32_t arrived; // bit s: slice s is complete in memory; written by the reading thread, read by any
+    _Atomic uint32_t awaited; // bit s: another thread sleeps until slice s is
     int error;                // of the first read that failed, a negative errno
     struct gn_read reads[GN_MAX_SLICES];
     uint8_t slice[GN_MAX_SLICES]; // which slice each read is of
