@@ -14,5 +14,6 @@ void gn_history_begin(struct gn_history *history, uint32_t layer);
 void gn_history_use(struct gn_history *history, uint32_t expert);
 // Ends the event and finds the tokens that resemble the present one. Called again, does nothing.
 void gn_history_match(struct gn_history *history);
-// Adds share x the chance that the layer's experts are used when it runs next.
-void gn_history_predict(const struct gn_history *history, uint32_t layer, float share, float *chance);
+// The chance (0 … 1) that the layer's expert is used when the layer runs next, as the tokens say that were found. Takes
+// as long as such tokens used the expert, however many experts there are.
+float gn_history_chance(const struct gn_history *history, uint32_t layer, uint32_t expert);

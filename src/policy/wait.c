@@ -10,7 +10,8 @@
 // resemble the present one (history.h).
 //
 // Uses decay when their layer runs, so that work is bounded by a layer. A victim is found by a look at the least likely
-// expert of each layer, which is remembered for the event.
+// expert of each layer, which is remembered for the event. Similar tokens only add to a chance, so it is among the few
+// whose own uses say least: these are remembered until their layer runs again.
 #include "policy/history.h"
 
 #include <math.h>
@@ -32,6 +33,7 @@ static const struct guanaco_policy_parameter parameters[] = {
     {0},
 };
 #define LEAST_CHANCE 1e-6f
+#define LOW 24
 
 struct layer {
     uint32_t first, n;   // its entries
@@ -40,6 +42,10 @@ struct layer {
     uint32_t least; // the least likely entry in the cache that is not in use; GN_NONE: there is none
     float least_chance;
     uint64_t looked_at; // the event for which that was found; 0: to be found
+    uint32_t low[LOW];  // entries in the cache of the lowest chances by their own uses, ascending
+    uint32_t n_low;     // 0: to be found
+    float bound;        // no other has less,
+    uint64_t grown_at;  // but for what came in at that event, which used it; 0: nothing did
 };
 
 struct wait {
@@ -50,7 +56,7 @@ struct wait {
     struct gn_history *history;
     float *use[SCALES]; // [n_entries] uses, decayed
     float *chance;      // [n_entries] by them, of use when its layer runs next
-    float *mixed;       // [experts of the largest layer] scratch
+    float *kept;        // [n_entries] the same of what is in the cache, INFINITY for the rest: quickly gone through
     uint64_t *used_at;  // [n_entries] the last event that used it
     bool *resident;     // [n_entries]
     uint64_t event;
@@ -65,7 +71,6 @@ static void wait_close(void *state) {
     gn_history_close(wait->history);
     free(wait->layers);
     free(wait->use[0]);
-    free(wait->mixed);
     free(wait->used_at);
     free(wait->resident);
     free(wait);
@@ -108,19 +113,22 @@ static void *wait_open(const struct guanaco_policy_shape *shape) {
     wait->layer = GN_NONE;
     wait->layer_of = shape->layer_of;
     wait->layers = calloc(shape->n_layers, sizeof *wait->layers);
-    wait->use[0] = calloc((SCALES + 1) * n, sizeof *wait->use[0]);
+    wait->use[0] = calloc((SCALES + 2) * n, sizeof *wait->use[0]);
     wait->used_at = calloc(n, sizeof *wait->used_at);
     wait->resident = calloc(n, sizeof *wait->resident);
     if (wait->layers) {
         uint32_t most = find_layers(wait, shape);
-        wait->mixed = calloc(most, sizeof *wait->mixed);
         wait->history = gn_history_open(shape->n_layers, most);
     }
-    if (!wait->layers || !wait->use[0] || !wait->used_at || !wait->resident || !wait->mixed || !wait->history) {
+    if (!wait->layers || !wait->use[0] || !wait->used_at || !wait->resident || !wait->history) {
         wait_close(wait);
         return NULL;
     }
     wait->chance = wait->use[0] + SCALES * n;
+    wait->kept = wait->chance + n;
+    for (size_t entry = 0; entry < n; entry++) {
+        wait->kept[entry] = INFINITY;
+    }
     set_parameters(wait, shape->parameters);
     for (int s = 0; s < SCALES; s++) {
         wait->use[s] = wait->use[0] + (size_t)s * n;
@@ -128,10 +136,34 @@ static void *wait_open(const struct guanaco_policy_shape *shape) {
     return wait;
 }
 
+static void set_chance(struct wait *wait, uint32_t entry, float chance) {
+    wait->chance[entry] = chance;
+    wait->kept[entry] = wait->resident[entry] ? chance : INFINITY;
+}
+
+static void find_low(const struct wait *wait, struct layer *layer) {
+    layer->n_low = 0;
+    layer->grown_at = 0;
+    layer->bound = INFINITY;
+    for (uint32_t entry = layer->first; entry < layer->first + layer->n; entry++) {
+        float chance = wait->kept[entry];
+        if (!(chance < layer->bound)) {
+            continue;
+        }
+        uint32_t at = layer->n_low < LOW ? layer->n_low++ : LOW - 1;
+        for (; at > 0 && chance < wait->kept[layer->low[at - 1]]; at--) {
+            layer->low[at] = layer->low[at - 1];
+        }
+        layer->low[at] = entry;
+        layer->bound = layer->n_low == LOW ? wait->kept[layer->low[LOW - 1]] : INFINITY;
+    }
+}
+
 // A token later for this layer.
 static void run_layer(struct wait *wait, uint32_t l) {
     const struct layer *layer = &wait->layers[l];
     gn_history_begin(wait->history, l);
+    wait->layers[l].n_low = 0;
     wait->layer = l;
     wait->event++;
     wait->in_event = true;
@@ -141,7 +173,7 @@ static void run_layer(struct wait *wait, uint32_t l) {
             wait->use[s][entry] *= wait->keep[s];
             chance += wait->weight[s] * wait->use[s][entry];
         }
-        wait->chance[entry] = chance;
+        set_chance(wait, entry, chance);
     }
 }
 
@@ -154,7 +186,8 @@ static void wait_use(void *state, uint32_t entry, uint32_t size_class) {
     }
     gn_history_use(wait->history, entry - wait->layers[l].first);
     wait->used_at[entry] = wait->event;
-    wait->chance[entry] += wait->gain;
+    wait->layers[l].n_low = 0;
+    set_chance(wait, entry, wait->chance[entry] + wait->gain);
     for (int s = 0; s < SCALES; s++) {
         wait->use[s][entry] += 1 - wait->keep[s];
     }
@@ -162,10 +195,17 @@ static void wait_use(void *state, uint32_t entry, uint32_t size_class) {
 
 static void wait_insert(void *state, uint32_t entry, uint32_t size_class) {
     struct wait *wait = state;
+    struct layer *layer = &wait->layers[wait->layer_of[entry]];
     (void)size_class;
     wait->in_event = false; // all uses of an event come before its first insertion
     wait->resident[entry] = true;
-    wait->layers[wait->layer_of[entry]].n_resident++;
+    set_chance(wait, entry, wait->chance[entry]);
+    layer->n_resident++;
+    if (wait->used_at[entry] == wait->event) {
+        layer->grown_at = wait->event;
+    } else {
+        layer->n_low = 0;
+    }
 }
 
 static void wait_evict(void *state, uint32_t entry, uint32_t size_class) {
@@ -173,27 +213,50 @@ static void wait_evict(void *state, uint32_t entry, uint32_t size_class) {
     struct layer *layer = &wait->layers[wait->layer_of[entry]];
     (void)size_class;
     wait->resident[entry] = false;
+    set_chance(wait, entry, wait->chance[entry]);
     layer->n_resident--;
     layer->looked_at = 0;
+}
+
+struct ask {
+    bool (*busy)(const void *context, uint32_t entry);
+    const void *context;
+    float share; // of similar tokens
+};
+
+// Makes the entry the layer's least likely, if it is. False: neither it nor any with a higher chance by its own uses
+// is.
+static bool compare(const struct wait *wait, struct layer *layer, uint32_t entry, const struct ask *ask) {
+    float chance = (1 - ask->share) * wait->kept[entry];
+    if (!(chance <= layer->least_chance) || !wait->resident[entry]) {
+        return !wait->resident[entry];
+    }
+    chance += ask->share * gn_history_chance(wait->history, wait->layer_of[entry], entry - layer->first);
+    bool less = chance < layer->least_chance || (chance == layer->least_chance && entry < layer->least);
+    if (less && !ask->busy(ask->context, entry)) {
+        layer->least_chance = chance;
+        layer->least = entry;
+    }
+    return true;
 }
 
 static void find_least(struct wait *wait, uint32_t l, bool (*busy)(const void *context, uint32_t entry),
                        const void *context) {
     struct layer *layer = &wait->layers[l];
-    float share = l > wait->layer ? wait->ahead_say : wait->later_say;
-    for (uint32_t i = 0; i < layer->n; i++) {
-        wait->mixed[i] = (1 - share) * wait->chance[layer->first + i];
-    }
-    gn_history_predict(wait->history, l, share, wait->mixed);
+    struct ask ask = {busy, context, l > wait->layer ? wait->ahead_say : wait->later_say};
     layer->looked_at = wait->event;
     layer->least = GN_NONE;
     layer->least_chance = INFINITY;
-    const bool *resident = wait->resident + layer->first;
-    for (uint32_t i = 0; i < layer->n; i++) {
-        if (resident[i] && wait->mixed[i] < layer->least_chance && !busy(context, layer->first + i)) {
-            layer->least_chance = wait->mixed[i];
-            layer->least = layer->first + i;
+    if (layer->n_low == 0 || (layer->grown_at && layer->grown_at != wait->event)) {
+        find_low(wait, layer);
+    }
+    for (uint32_t i = 0; i < layer->n_low && compare(wait, layer, layer->low[i], &ask); i++) {
+    }
+    if (layer->bound < INFINITY && !(layer->least_chance < (1 - ask.share) * layer->bound)) {
+        for (uint32_t i = 0; i < layer->n; i++) { // none of them is it for sure
+            compare(wait, layer, layer->first + i, &ask);
         }
+        layer->n_low = 0;
     }
 }
 
@@ -231,8 +294,9 @@ static void wait_prior(void *state, uint32_t entry, float chance) {
     struct wait *wait = state;
     for (int s = 0; s < SCALES; s++) {
         wait->use[s][entry] = chance;
-        wait->chance[entry] += wait->weight[s] * chance;
+        set_chance(wait, entry, wait->chance[entry] + wait->weight[s] * chance);
     }
+    wait->layers[wait->layer_of[entry]].n_low = 0;
 }
 
 const struct guanaco_policy gn_policy_wait = {
