@@ -220,7 +220,14 @@ static void trace_event(const struct gn_moe_run *run, const struct gn_stream *st
     gn_tracer_add(stream->tracer, stream->cache, &routing);
 }
 
-// Has the next layer's experts read ahead, as far as they can be guessed; a prompt teaches only what goes with what.
+static void plan_ahead(void *context) {
+    struct gn_compute *compute = context;
+    gn_lookahead_plan(compute->lookahead, &compute->run, &compute->scratch);
+    gn_fetch_poll(compute->run.stream);
+}
+
+// Has the next layer's experts read ahead, as far as they can be guessed: now, or, if the drive has enough to do, when
+// computing waits for it. A prompt teaches only what goes with what.
 static void look_ahead(struct gn_compute *compute, struct gn_stream *stream, bool prefill) {
     if (stream->prefetch == GN_PREFETCH_OFF) {
         return;
@@ -234,7 +241,10 @@ static void look_ahead(struct gn_compute *compute, struct gn_stream *stream, boo
         gn_lookahead_learn(compute->lookahead, &compute->run, gn_fetch_misses(stream), prefill);
     }
     if (compute->lookahead && !prefill) {
-        gn_lookahead_plan(compute->lookahead, &compute->run, &compute->scratch);
+        compute->run.deferred = (struct gn_deferred){plan_ahead, compute};
+        if (gn_fetch_slack(stream)) {
+            gn_do_deferred(&compute->run.deferred);
+        }
     }
 }
 
@@ -276,6 +286,9 @@ static enum ggml_status run_experts(struct gn_compute *compute, struct gn_stream
     uint32_t placed = 0;
     if (!request->prefill && gn_moe_run_can_wait(&compute->run)) {
         placed = gn_fetch_placed(stream, ready, READY_AT_ONCE);
+    }
+    if (placed == 0) {
+        gn_do_deferred(&compute->run.deferred);
     }
     return placed > 0 ? run_placed(compute, stream, ready, placed) : run_arriving(compute, stream, ready);
 }
@@ -325,6 +338,7 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
         look_ahead(compute, stream, prefill);
     }
     status = run_experts(compute, stream, &request);
+    run->deferred.call = NULL; // an event that failed is not read ahead from
     if (gpu) {
         gn_gpu_finish(gpu, run);
         gn_gpu_end(gpu, run, status == GGML_STATUS_SUCCESS);

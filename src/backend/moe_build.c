@@ -146,6 +146,7 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
     job->rows = rows->data;
     job->row_stride = rows->nb[1];
     job->n_rows = builder->n_rows;
+    job->shared = node->operand[1].kind == GN_OPERAND_INPUT && run->inputs[node->operand[1].index].shared;
     job->n_experts = builder->n;
     job->first = builder->first;
     job->quantise = input_type == GGML_TYPE_F32 ? NULL : run->traits(input_type)->from_float;
@@ -154,6 +155,7 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
     *quantised += job->quantised_stride * builder->n_rows;
     job->stream = run->arriving ? run->stream : NULL;
     job->arriving = builder->ready;
+    job->deferred = &run->deferred;
     job->n_products = 0;
     do {
         const struct ggml_tensor *weight = run->nodes[i].tensor->src[0];
@@ -228,6 +230,23 @@ bool gn_moe_run_can_wait(const struct gn_moe_run *run) {
     return true;
 }
 
+// Finds the inputs that have one row for a whole token, where there is one token, and that only jobs take.
+static void find_shared(const struct builder *builder) {
+    struct gn_moe_run *run = builder->run;
+    for (uint32_t i = 0; i < run->n_inputs; i++) {
+        run->inputs[i].shared = run->n_tokens == 1 && run->inputs[i].tensor->ne[1] == 1;
+    }
+    for (uint32_t i = 0; i < run->n_nodes; i++) {
+        const struct gn_run_node *node = &run->nodes[i];
+        bool job = node->operand[0].kind == GN_OPERAND_WEIGHT && job_can(builder, node);
+        for (int s = 0; s < 3; s++) {
+            if (node->operand[s].kind == GN_OPERAND_INPUT && !(job && s == 1)) {
+                run->inputs[node->operand[s].index].shared = false;
+            }
+        }
+    }
+}
+
 // Counts the group's rows and notes whose they are.
 static bool number_rows(struct builder *builder) {
     const struct gn_moe_run *run = builder->run;
@@ -269,6 +288,7 @@ struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *
         return NULL;
     }
     *copies = (struct gn_row_copies){.run = run, .ready = ready, .n = n};
+    find_shared(&builder);
     run->scatters = builder.n_rows >= MANY_ROWS;
     if (run->scatters) {
         gn_rows_gather_node(copies, builder.context, builder.graph);

@@ -48,6 +48,7 @@ struct gn_run_input {
     struct ggml_tensor *tensor; // [ne0, n_used or 1, n_tokens]
     const uint8_t *data;        // its bytes, or a copy of them
     bool saved;                 // a copy, because a result lies on them
+    bool shared;                // all rows are one and the same, and products alone take it: it is gathered once
     float *rows;
 };
 
@@ -63,9 +64,10 @@ struct gn_moe_run {
     uint32_t n_nodes;
     struct gn_run_input inputs[GN_RUN_INPUTS];
     uint32_t n_inputs;
-    bool arriving;    // experts may be still on their way when their graph is computed
-    bool scatters;    // the graph built last copies its results out by itself
-    size_t row_bytes; // compact memory one row needs
+    struct gn_deferred deferred; // until computing waits for an expert that is on its way
+    bool arriving;               // experts may be still on their way when their graph is computed
+    bool scatters;               // the graph built last copies its results out by itself
+    size_t row_bytes;            // compact memory one row needs
 
     uint32_t *experts; // [n_experts] used: first those that the CPU computes, then those on a device, each ascending
     uint32_t n_experts, n_cpu;

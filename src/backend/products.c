@@ -32,7 +32,7 @@ static void quantise_rows(struct ggml_tensor *node, int ith, int nth, void *cont
     struct gn_product_job *job = context;
     for (;;) {
         uint32_t row = (uint32_t)atomic_fetch_add_explicit(&job->next_quantise, 1, memory_order_relaxed);
-        if (row >= job->n_rows) {
+        if (row >= (job->shared ? 1 : job->n_rows)) {
             return;
         }
         const float *from = (const float *)((const uint8_t *)job->rows + row * job->row_stride);
@@ -45,7 +45,7 @@ static void multiply_chunk(const struct gn_product_job *job, uint32_t p, uint32_
     int64_t n_out = job->product[p].n_out, begin = chunk * job->product[p].chunk, end = begin + job->product[p].chunk;
     end = end < n_out ? end : n_out;
     const uint8_t *inputs = job->quantise ? job->quantised : (const uint8_t *)job->rows;
-    size_t input_stride = job->quantise ? job->quantised_stride : job->row_stride;
+    size_t input_stride = job->shared ? 0 : job->quantise ? job->quantised_stride : job->row_stride;
     for (uint32_t row = job->first[expert]; row < job->first[expert + 1]; row++) {
         float *out = job->product[p].out + (size_t)row * (size_t)n_out;
         const uint8_t *weight = job->product[p].weights[expert] + (size_t)begin * job->product[p].weight_stride;
@@ -55,13 +55,27 @@ static void multiply_chunk(const struct gn_product_job *job, uint32_t p, uint32_
     }
 }
 
+void gn_do_deferred(struct gn_deferred *deferred) {
+    void (*call)(void *) = deferred->call;
+    deferred->call = NULL;
+    if (call) {
+        call(deferred->context);
+    }
+}
+
 // Makes sure that the weights are in memory. False: they never will be, and the event has failed.
 static bool await_weights(const struct gn_product_job *job, uint32_t p, uint32_t expert, int ith) {
     if (!job->stream) {
         return true;
     }
     uint32_t index = job->arriving[expert].index, slice = job->product[p].slice;
-    return ith == 0 ? gn_fetch_await(job->stream, index, slice) : gn_fetch_sleep(job->stream, index, slice);
+    if (ith > 0) {
+        return gn_fetch_sleep(job->stream, index, slice);
+    }
+    if (!gn_fetch_arrived(job->stream, index, slice)) {
+        gn_do_deferred(job->deferred);
+    }
+    return gn_fetch_await(job->stream, index, slice);
 }
 
 // Others may wait for weights when the first thread has no more work: it takes in the reads all the same.
@@ -88,6 +102,9 @@ static void multiply(struct ggml_tensor *node, int ith, int nth, void *context) 
         }
         if (job->stream && ith == 0) {
             gn_fetch_poll(job->stream);
+            if (gn_fetch_slack(job->stream)) {
+                gn_do_deferred(job->deferred);
+            }
         }
         if (await_weights(job, p, expert, ith)) {
             multiply_chunk(job, p, expert, chunk);

@@ -30,6 +30,12 @@ typedef const struct ggml_type_traits_cpu *(*gn_cpu_traits_fn)(enum ggml_type ty
 // Finds ggml_get_type_traits_cpu() in the CPU backend that this process has loaded; NULL when it does not export it.
 gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu);
 
+// Something else to be done while computing waits; done once, by the thread that runs the graph.
+struct gn_deferred {
+    void (*call)(void *context); // NULL: nothing, or done
+    void *context;
+};
+
 // The products of one set of rows with up to two weights of each expert. Set up by the caller; must stay until the
 // graph has run.
 struct gn_product_job {
@@ -37,6 +43,7 @@ struct gn_product_job {
     const float *rows;     // [n_rows], compact
     size_t row_stride;     // bytes from one to the next
     uint32_t n_rows;       // of all experts
+    bool shared;           // all rows are the first
     uint32_t n_experts;    // of the group
     const uint32_t *first; // [n_experts + 1] first row of each expert
     uint32_t n_products;
@@ -54,12 +61,15 @@ struct gn_product_job {
     // `arriving` names, in the order of the group.
     struct gn_stream *stream;
     const struct gn_ready *arriving; // [n_experts]
+    struct gn_deferred *deferred;    // with `stream` alone
     ggml_from_float_t quantise;      // NULL: rows are used as they are
     uint8_t *quantised;              // [n_rows][quantised_stride]
     size_t quantised_stride;
     uint32_t n_chunks;                                // of one expert, all products together; set by the build
     atomic_uint_fast32_t next_quantise, next_product; // shared out among the threads
 };
+
+void gn_do_deferred(struct gn_deferred *deferred);
 
 // Adds the job to the graph: a node that quantises the rows, one that multiplies. n_threads: that will run the graph.
 void gn_product_job_build(struct gn_product_job *job, int n_threads, struct ggml_context *context,

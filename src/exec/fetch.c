@@ -379,6 +379,11 @@ static void check_files(struct gn_stream *stream) {
     }
 }
 
+bool gn_fetch_slack(const struct gn_stream *stream) {
+    const struct gn_fetch *fetch = stream->fetch;
+    return fetch->waiting_head == fetch->waiting_tail && fetch->loading < BUSY;
+}
+
 // Reads ahead with what the drive has left over.
 static void read_ahead(struct gn_stream *stream) {
     const struct gn_fetch *fetch = stream->fetch;
@@ -456,13 +461,11 @@ bool gn_fetch_failed(const struct gn_stream *stream) {
 }
 
 void gn_fetch_poll(struct gn_stream *stream) {
-    const struct gn_read *read = gn_reader_reap(stream->reader, false);
-    if (read) {
-        for (; read; read = gn_reader_reap(stream->reader, false)) {
-            complete(stream, read);
-        }
-        read_ahead(stream);
+    const struct gn_read *read;
+    while ((read = gn_reader_reap(stream->reader, false))) {
+        complete(stream, read);
     }
+    read_ahead(stream);
 }
 
 // Takes in one read, waiting for it. False: there is none in flight.

@@ -65,6 +65,9 @@ bool gn_fetch_sleep(struct gn_stream *stream, uint32_t index, uint32_t slice);
 // Takes in what has arrived, without waiting, and gives the drive more to do. The thread that began the event only.
 void gn_fetch_poll(struct gn_stream *stream);
 
+// Whether the drive has hardly anything to read for the event any more. The thread that began the event only.
+bool gn_fetch_slack(const struct gn_stream *stream);
+
 // Whether a read of the event failed: what has not arrived never will. Any thread.
 bool gn_fetch_failed(const struct gn_stream *stream);
 
