@@ -1,5 +1,5 @@
 // guanaco simulate: what each eviction policy would do with a recorded routing, at any budget.
-#include "simulate.h"
+#include "simulate_tiers.h"
 
 #include "cli.h"
 #include "flags.h"
@@ -22,6 +22,7 @@ struct request {
     int64_t expert_bytes;  // 0: as the trace says
     bool pool;             // by the rules of BigMoeOnEdge's curves
     struct gn_knobs knobs; // those that a run has as well
+    struct tiers_request tiers;
 };
 
 #define AT(field) offsetof(struct request, field)
@@ -59,7 +60,8 @@ static void print_usage(FILE *to) {
         "which policy to take, and what more memory would bring. TRACE is a route_trace v1 file (CSV), which --trace\n"
         "FILE of a run writes, or JSON lines {\"tok\": n, \"layers\": [[expert, ...], ...]}.\n\n"
         "  guanaco simulate routing.csv --budget 10%,500slots,4GiB\n"
-        "  guanaco simulate routing.jsonl --expert-bytes 3MiB --policy lru --svg curve.svg\n\n"
+        "  guanaco simulate routing.jsonl --expert-bytes 3MiB --policy lru --svg curve.svg\n"
+        "  guanaco simulate routing.csv --tiers GPU:auto:25%,RAM:auto:25% --gpu-rate 500 --dense-ms 6\n\n"
         "[Defaults in brackets.]\n\n",
         to);
     flags_print_help(table, OPTIONS, to);
@@ -74,7 +76,20 @@ static void print_usage(FILE *to) {
           "MiB a token       their size: divided by what the drive reads in a second, the time that a token waits\n"
           "churn             of the misses, those of experts that had been pushed out within the last 8 tokens\n\n"
           "Below the token cycle (all experts that one token uses) lru and fifo hit next to nothing: each expert is\n"
-          "pushed out just before it is wanted again.\n",
+          "pushed out just before it is wanted again.\n\n"
+          "Tiers: experts may also be held, and computed, by devices above the RAM (a GPU). What is in one tier is in "
+          "no\n"
+          "other; an expert comes up from RAM when it was used more of late than the one that must go.\n\n",
+          to);
+    flags_print_help(tiers_flags, n_tiers_flags, to);
+    fputs("\nPrinted are, for each tier, what it found of all that tokens asked for (later: in the second half of the "
+          "trace,\n"
+          "when the tiers have filled), and how many experts came into it for a token. What the tokens would take: of "
+          "each\n"
+          "layer, the longest of the device's time, the CPU's, and the disk's with the last expert computed after it; "
+          "and\n"
+          "the whole token no less than the link needs for its copies. So sizes can be chosen before hardware is "
+          "bought.\n",
           to);
 }
 
@@ -97,13 +112,14 @@ static bool number_before(const char *text, const char *ending, double *number) 
     return gn_parse_decimal(digits, number) == 0;
 }
 
-static bool parse_budget(const char *text, struct budget *budget) {
+// A share of nothing is one for tiers alone.
+static bool parse_budget(const char *text, bool zero, struct budget *budget) {
     double number = 0;
     *budget = (struct budget){0};
     snprintf(budget->name, sizeof budget->name, "%s", text);
     if (number_before(text, "%", &number)) {
         budget->share = number / 100;
-        return number > 0 && number <= 100;
+        return (number > 0 || (zero && number == 0)) && number <= 100;
     }
     if (number_before(text, "slots", &number)) {
         budget->slots = number >= 1 && number < 1e9 ? (uint64_t)number : 0;
@@ -115,7 +131,7 @@ static bool parse_budget(const char *text, struct budget *budget) {
     return good;
 }
 
-static int parse_budgets(struct simulation *simulation, const char *list) {
+static int parse_budgets(struct simulation *simulation, const char *list, bool zero) {
     static const char wanted[] =
         "--budget: give shares such as 10%, slots such as 500slots or sizes such as 2GiB, not ";
     while (list) {
@@ -130,7 +146,7 @@ static int parse_budgets(struct simulation *simulation, const char *list) {
         }
         memcpy(text, list, length);
         text[length] = '\0';
-        if (!parse_budget(text, budget)) {
+        if (!parse_budget(text, zero, budget)) {
             return usage_error(wanted, text);
         }
         simulation->n_budgets++;
@@ -194,6 +210,22 @@ static int check_prefetch(const struct request *request) {
     return request->drawing ? usage_error("there is nothing to draw of --prefetch; leave out ", "--svg") : EXIT_OK;
 }
 
+// With tiers, and without, some options have no meaning.
+static int check_tiers(struct request *request) {
+    if (!request->tiers.list) {
+        const char *lonely = tiers_given(&request->tiers);
+        request->policy = request->policy ? request->policy : "all";
+        request->budgets = request->budgets ? request->budgets : "5%,10%,20%,30%,50%";
+        return lonely ? usage_error("give --tiers with ", lonely) : EXIT_OK;
+    }
+    if (request->policy || request->knobs.text[GN_POLICY_OPTIONS]) {
+        return usage_error("--tiers names a policy for each tier; leave out ",
+                           request->policy ? "--policy" : "--policy-options");
+    }
+    request->budgets = request->budgets ? request->budgets : "0%,10%,25%,50%,75%,100%";
+    return request->pool ? usage_error("--rules pool knows nothing of ", "--tiers") : EXIT_OK;
+}
+
 static int check_request(struct request *request) {
     request->pool = !strcmp(request->rules, "pool");
     if (!request->pool && strcmp(request->rules, "engine") != 0) {
@@ -209,11 +241,15 @@ static int check_request(struct request *request) {
     if (request->csv && request->json) {
         return usage_error("one form at a time: leave out --csv or ", "--json");
     }
-    if (request->path) {
-        int code = check_knobs(request);
-        return code ? code : check_prefetch(request);
+    if (!request->path) {
+        return usage_error("name a trace: ", "guanaco simulate TRACE");
     }
-    return usage_error("name a trace: ", "guanaco simulate TRACE");
+    if (request->tiers.list && request->knobs.given[GN_PREFETCH]) {
+        return usage_error("--tiers replays no guesses; leave out ", "--prefetch");
+    }
+    int code = check_knobs(request);
+    code = code ? code : check_prefetch(request);
+    return code ? code : check_tiers(request);
 }
 
 // ------------------------------------------------------------------------------------------------ trace
@@ -302,13 +338,10 @@ static void size_budget(const struct simulation *simulation, const struct reques
     budget->bytes = budget->bytes < simulation->all_bytes ? budget->bytes : simulation->all_bytes;
 }
 
-// The cache of a run with these settings, budget apart.
-static struct gn_cache_options cache_options(const struct simulation *simulation, const struct gn_knobs *knobs,
-                                             const struct guanaco_policy *policy) {
+// The cache of a run with these settings, policy and budget apart.
+static struct gn_cache_options cache_options(const struct gn_knobs *knobs) {
     bool second_miss = knobs->value[GN_ADMISSION] == GN_ADMISSION_SECOND_MISS;
     return (struct gn_cache_options){
-        .policy = policy,
-        .parameters = simulation->n_policies == 1 ? &simulation->parameters : NULL,
         .admission.window = second_miss ? (uint32_t)knobs->value[GN_ADMISSION_WINDOW] : 0,
         .shares = (enum gn_shares_kind)knobs->value[GN_LAYER_SHARES],
         .pins =
@@ -331,8 +364,10 @@ static int replay_one(struct simulation *simulation, const struct request *reque
     if (!policy) {
         return gn_replay_belady(&simulation->events, bytes, result);
     }
-    struct gn_cache_options options = cache_options(simulation, &request->knobs, policy);
+    struct gn_cache_options options = cache_options(&request->knobs);
     options.budget = bytes;
+    options.policy = policy;
+    options.parameters = simulation->n_policies == 1 ? &simulation->parameters : NULL;
     return gn_replay_cache(&simulation->events, &options, result);
 }
 
@@ -374,7 +409,9 @@ static bool foresee(const struct simulation *simulation, const struct request *r
         gn_error("%s", why);
         return false;
     }
-    struct gn_cache_options options = cache_options(simulation, &request->knobs, policy);
+    struct gn_cache_options options = cache_options(&request->knobs);
+    options.policy = policy;
+    options.parameters = simulation->n_policies == 1 ? &simulation->parameters : NULL;
     enum simulation_output output = request->csv ? SIMULATION_CSV : request->json ? SIMULATION_JSON : SIMULATION_TEXT;
     return simulation_prefetch(simulation, &options, gn_knob_fraction(request->knobs.value[GN_PILOT_MASS]), output,
                                request->path);
@@ -390,11 +427,41 @@ static bool answer(struct simulation *simulation, const struct request *request)
     return replay(simulation, request) && print(simulation, request);
 }
 
+static bool simulate_tiers(struct simulation *simulation, struct tiers_simulation *tiers,
+                           const struct request *request) {
+    struct gn_cache_options ram = cache_options(&request->knobs);
+    uint32_t staging = request->model ? (uint32_t)request->knobs.value[GN_STAGING] : 0;
+    if (!tiers_replay(tiers, simulation, &request->tiers, &ram, staging)) {
+        return false;
+    }
+    if (request->csv) {
+        tiers_print_csv(tiers);
+    } else if (request->json) {
+        tiers_print_json(tiers, request->path);
+    } else {
+        simulation_print_trace(simulation, request->path, (double)tiers->runs[0].result.uses);
+        tiers_print_text(tiers);
+    }
+    return !request->drawing || tiers_draw(tiers, request->drawing);
+}
+
+// The options of both tables, as one of struct request.
+static size_t join_tables(struct flag *joined) {
+    memcpy(joined, table, sizeof table);
+    for (size_t o = 0; o < n_tiers_flags; o++) {
+        joined[OPTIONS + o] = tiers_flags[o];
+        joined[OPTIONS + o].at += AT(tiers);
+    }
+    return OPTIONS + n_tiers_flags;
+}
+
 int command_simulate(int argc, char **argv) {
     static struct simulation simulation;
-    struct request request = {.policy = "all", .budgets = "5%,10%,20%,30%,50%", .rules = "engine"};
-    struct flag_words words = {.table = table,
-                               .n = OPTIONS,
+    static struct tiers_simulation tiers;
+    struct request request = {.rules = "engine"};
+    struct flag joined[OPTIONS + TIERS_OPTIONS];
+    struct flag_words words = {.table = joined,
+                               .n = join_tables(joined),
                                .options = &request,
                                .knobs = &request.knobs,
                                .alone = &request.path,
@@ -410,12 +477,14 @@ int command_simulate(int argc, char **argv) {
         return EXIT_USAGE;
     }
     int code = check_request(&request);
-    code = code ? code : parse_budgets(&simulation, request.budgets);
-    code = code ? code : choose_policies(&simulation, &request);
+    bool in_tiers = request.tiers.list;
+    code = code ? code : parse_budgets(&simulation, request.budgets, in_tiers);
+    code = code ? code : in_tiers ? tiers_parse(&tiers, &request.tiers) : choose_policies(&simulation, &request);
     if (code) {
         return code;
     }
-    bool good = open_trace(&simulation, &request) && answer(&simulation, &request);
+    bool good = open_trace(&simulation, &request) &&
+                (in_tiers ? simulate_tiers(&simulation, &tiers, &request) : answer(&simulation, &request));
     gn_replay_close(&simulation.events);
     gn_trace_close(&simulation.trace);
     return good ? EXIT_OK : EXIT_FAILED;

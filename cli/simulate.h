@@ -4,6 +4,7 @@
 //   simulate_print.c  the results as tables, CSV or JSON
 //   simulate_svg.c    hit rate against budget, drawn
 //   simulate_prefetch.c  what PILOT would have foreseen
+//   simulate_tiers.h  the same with tiers above the RAM
 #pragma once
 
 #include "config/knobs.h"
@@ -49,6 +50,7 @@ enum figure {
 const char *simulation_row(const struct simulation *simulation, int p); // p = n_policies: the bound
 double simulation_figure(const struct simulation *simulation, int p, int b, enum figure which);
 
+void simulation_print_trace(const struct simulation *simulation, const char *path, double uses);
 void simulation_print_text(const struct simulation *simulation, const char *path);
 void simulation_print_csv(const struct simulation *simulation);
 void simulation_print_json(const struct simulation *simulation, const char *path);

@@ -98,18 +98,22 @@ static void print_slots(const struct simulation *simulation) {
     putchar('\n');
 }
 
-void simulation_print_text(const struct simulation *simulation, const char *path) {
+void simulation_print_trace(const struct simulation *simulation, const char *path, double uses) {
     const struct gn_trace *trace = &simulation->trace;
     const struct gn_replay_events *events = &simulation->events;
-    const struct gn_replay_result *any = &simulation->result[0][0];
-    int all = simulation->n_policies + 1;
     char bytes[32];
     printf("%s: %u tokens after the prompt, %u layers of %u experts, %u chosen\n", path, events->n_tokens,
            trace->n_layers, trace->n_experts, trace->top_k);
     printf("all experts %s; a token uses %.1f experts\n",
            simulation->bytes_known ? gn_format_bytes(simulation->all_bytes, bytes) : "of unknown size",
-           (double)(any->hits + any->misses) / events->n_tokens);
+           uses / events->n_tokens);
     print_facts(simulation);
+}
+
+void simulation_print_text(const struct simulation *simulation, const char *path) {
+    const struct gn_replay_result *any = &simulation->result[0][0];
+    int all = simulation->n_policies + 1;
+    simulation_print_trace(simulation, path, (double)(any->hits + any->misses));
     if (any->slots > 0) { // one pool of bytes has none
         print_slots(simulation);
     }

@@ -1,3 +1,5 @@
+#include "simulate_svg.h"
+
 #include "simulate.h"
 
 #include "config/log.h"
@@ -27,55 +29,48 @@ static void write_text(FILE *to, const char *text) {
     }
 }
 
-static void draw_axes(FILE *to) {
+static void draw_axes(FILE *to, const char *upwards, const char *across) {
     for (int percent = 0; percent <= 100; percent += 20) {
         fprintf(to,
                 "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d</text>\n"
                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n",
                 LEFT, y_of(percent), RIGHT, LEFT - 6, y_of(percent) + 4, percent, x_of(percent), BOTTOM + 18, percent);
     }
-    fprintf(to,
-            "<text x=\"%d\" y=\"%d\">hit rate of decode, %%</text>\n"
-            "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">room for experts, %% of all</text>\n",
-            LEFT, TOP - 14, RIGHT, BOTTOM + 38);
+    fprintf(to, "<text x=\"%d\" y=\"%d\">", LEFT, TOP - 14);
+    write_text(to, upwards);
+    fprintf(to, "</text>\n<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", RIGHT, BOTTOM + 38);
+    write_text(to, across);
+    fprintf(to, "</text>\n");
 }
 
-// The budget, after `from`, that is next in size; -1: there is none.
-static int next_budget(const struct simulation *simulation, int from) {
-    int next = -1;
-    for (int b = 0; b < simulation->n_budgets; b++) {
-        uint64_t bytes = simulation->budgets[b].bytes;
-        if ((from < 0 || bytes > simulation->budgets[from].bytes) &&
-            (next < 0 || bytes < simulation->budgets[next].bytes)) {
-            next = b;
-        }
-    }
-    return next;
-}
-
-static double room(const struct simulation *simulation, int b) {
-    double percent = 100 * (double)simulation->result[0][b].slots / simulation->events.n_entries;
-    return percent < 100 ? percent : 100;
-}
-
-static void draw_curve(FILE *to, const struct simulation *simulation, int p) {
-    const char *colour = p < simulation->n_policies ? colours[(size_t)p % (sizeof colours / sizeof *colours)] : "#000";
+static void draw_curve(FILE *to, const struct svg_curve *curve, const char *colour, int line) {
     fprintf(to, "<g stroke=\"%s\" fill=\"%s\"><polyline fill=\"none\" stroke-width=\"2\"%s points=\"", colour, colour,
-            p < simulation->n_policies ? "" : " stroke-dasharray=\"5 4\"");
-    for (int b = next_budget(simulation, -1); b >= 0; b = next_budget(simulation, b)) {
-        fprintf(to, " %.1f,%.1f", x_of(room(simulation, b)), y_of(simulation_figure(simulation, p, b, HIT_PERCENT)));
+            curve->dashed ? " stroke-dasharray=\"5 4\"" : "");
+    for (int i = 0; i < curve->n; i++) {
+        fprintf(to, " %.1f,%.1f", x_of(curve->points[i].x), y_of(curve->points[i].y));
     }
     fprintf(to, "\"/>\n");
-    for (int b = next_budget(simulation, -1); b >= 0; b = next_budget(simulation, b)) {
-        fprintf(to, "<circle r=\"3\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(room(simulation, b)),
-                y_of(simulation_figure(simulation, p, b, HIT_PERCENT)));
+    for (int i = 0; i < curve->n; i++) {
+        fprintf(to, "<circle r=\"3\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(curve->points[i].x), y_of(curve->points[i].y));
     }
-    fprintf(to, "\n<text stroke=\"none\" x=\"%d\" y=\"%d\">", RIGHT + 16, TOP + LINE_HEIGHT * p + 4);
-    write_text(to, simulation_row(simulation, p));
+    fprintf(to, "\n<text stroke=\"none\" x=\"%d\" y=\"%d\">", RIGHT + 16, TOP + LINE_HEIGHT * line + 4);
+    write_text(to, curve->name);
     fprintf(to, "</text></g>\n");
 }
 
-bool simulation_draw(const struct simulation *simulation, const char *path) {
+void svg_add(struct svg_curve *curve, double x, double y) {
+    int i = curve->n;
+    if (i == (int)(sizeof curve->points / sizeof *curve->points)) {
+        return;
+    }
+    for (; i > 0 && curve->points[i - 1].x > x; i--) {
+        curve->points[i] = curve->points[i - 1];
+    }
+    curve->points[i] = (struct svg_point){x, y};
+    curve->n++;
+}
+
+bool svg_draw(const char *path, const char *upwards, const char *across, const struct svg_curve *curves, int n) {
     FILE *to = fopen(path, "we");
     if (!to) {
         gn_error("--svg: cannot write %s: %s", path, strerror(errno));
@@ -85,9 +80,10 @@ bool simulation_draw(const struct simulation *simulation, const char *path) {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
             "font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             WIDTH, HEIGHT);
-    draw_axes(to);
-    for (int p = 0; p <= simulation->n_policies; p++) {
-        draw_curve(to, simulation, p);
+    draw_axes(to, upwards, across);
+    for (int c = 0; c < n; c++) {
+        const char *colour = colours[(size_t)c % (sizeof colours / sizeof *colours)];
+        draw_curve(to, &curves[c], curves[c].dashed ? "#000" : colour, c);
     }
     fprintf(to, "</svg>\n");
     bool bad = ferror(to);
@@ -97,4 +93,22 @@ bool simulation_draw(const struct simulation *simulation, const char *path) {
         return false;
     }
     return true;
+}
+
+static double room(const struct simulation *simulation, int b) {
+    double percent = 100 * (double)simulation->result[0][b].slots / simulation->events.n_entries;
+    return percent < 100 ? percent : 100;
+}
+
+bool simulation_draw(const struct simulation *simulation, const char *path) {
+    static struct svg_curve curves[MAX_POLICIES + 1];
+    memset(curves, 0, sizeof curves);
+    for (int p = 0; p <= simulation->n_policies; p++) {
+        curves[p].dashed = p == simulation->n_policies;
+        snprintf(curves[p].name, sizeof curves[p].name, "%s", simulation_row(simulation, p));
+        for (int b = 0; b < simulation->n_budgets; b++) {
+            svg_add(&curves[p], room(simulation, b), simulation_figure(simulation, p, b, HIT_PERCENT));
+        }
+    }
+    return svg_draw(path, "hit rate of decode, %", "room for experts, % of all", curves, simulation->n_policies + 1);
 }

@@ -92,6 +92,7 @@ static int open_devices(struct replay *replay) {
         };
         failed = gn_tier_open(&tier, &replay->device[d]);
         if (!failed) {
+            replay->device[d].margin = device->margin;
             result->slots = gn_cache_slots(replay->device[d].cache);
             result->slot_bytes = gn_cache_bytes(replay->device[d].cache);
         }

@@ -21,6 +21,7 @@ struct gn_replay_device {
     const struct guanaco_policy *policy;
     struct gn_admission_options admission;
     uint32_t inserts; // for each token
+    float margin;     // of uses: as in cache/tier.h
 };
 
 // What became of one event.

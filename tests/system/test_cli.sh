@@ -162,6 +162,15 @@ says "a size, less staging" out "^lru,7MiB,[0-9]*,91,"
 says "a drawing" x.svg "</svg>"
 works "other rules" "$guanaco" simulate "$tmp/t.csv" --rules pool --budget 25%
 works "admission" "$guanaco" simulate "$tmp/t.csv" --admission second-miss --budget 25% --json
+works "tiers" "$guanaco" simulate "$tmp/t.csv" --tiers GPU:auto:25%,RAM:auto:25% --csv --svg "$tmp/y.svg"
+says "tiers" out "^0,25%,GPU,slru,96,"
+says "tiers" out "^1,25%,RAM,expected-wait,96,"
+says "tiers, drawn" y.svg "tokens/s, of"
+works "tiers in words" "$guanaco" simulate "$tmp/t.csv" --tiers GPU:lfu:2MiB,RAM:lru:50% --budget 1MiB --dense-ms 1
+says "tiers in words" out "^  GPU  *lfu"
+says "tiers in words" out "1.00 are not the experts'"
+works "tiers as JSON" "$guanaco" simulate "$tmp/t.csv" --tiers RAM:auto:50% --json
+says "tiers as JSON" out '"late_tokens_per_second"'
 simulate() { # NAME TEXT WORDS...
     name=$1 text=$2
     shift 2
@@ -180,6 +189,10 @@ simulate "a policy that is none" "there is no policy 'x'" --policy x
 simulate "a parameter that is none" "protected (1 to 99" --policy slru --policy-options x=1
 simulate "parameters of all" "name the --policy" --policy-options protected=50
 simulate "rules that are none" "give engine or pool" --rules x
+simulate "tiers that are none" "NAME:POLICY:SIZE" --tiers GPU:2GiB
+simulate "tiers of unknown size" "what GPU would have free" --tiers GPU:auto:auto,RAM:auto:50%
+simulate "tiers and a policy" "leave out '--policy'" --tiers RAM:auto:50% --policy lru
+simulate "rates without tiers" "give --tiers with '--disk'" --disk 2
 simulate "rules without admission" "knows nothing of '--admission'" --rules pool --admission second-miss
 refuses "a model of another trace" 1 "layers with experts" "$guanaco" simulate "$tmp/t.csv" --model "$tmp/dense.gguf"
 refuses "a drawing that cannot be made" 1 "--svg: cannot write" sh -c "'$guanaco' simulate '$tmp/t.csv' --budget 25% --svg '$tmp/none/x.svg' >/dev/null"

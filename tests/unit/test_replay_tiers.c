@@ -55,7 +55,8 @@ static void open_world(void) {
     }
     world.options = (struct gn_replay_tiers_options){
         .n_devices = 1,
-        .device = {{.budget = BYTES * 24, .policy = &GN_TIER_POLICY, .inserts = GN_TIER_INSERTS}},
+        .device =
+            {{.budget = BYTES * 24, .policy = &GN_TIER_POLICY, .inserts = GN_TIER_INSERTS, .margin = GN_TIER_MARGIN}},
         .ram = {.budget = BYTES * 24, .policy = &gn_policy_lru},
         .top_k = TOP_K,
     };
