@@ -73,7 +73,7 @@ static void print_sizes(const struct tiers_simulation *tiers) {
     printf(" %8s %10s %10s %10s\n", "disk", "copied", "read, MiB", "tokens/s");
     for (int r = 1; r < tiers->n_runs; r++) {
         const struct tiers_run *run = &tiers->runs[r];
-        double tokens = tiers->of->events.n_tokens - tiers->of->events.n_tokens / 2;
+        uint32_t tokens = tiers->of->events.n_tokens - tiers->of->events.n_tokens / 2;
         printf("  %-14s %8" PRIu64, run->size, tier_of(tiers, run, 0)->slots);
         for (uint32_t t = 0; t <= tiers->list.n; t++) {
             printf(" %*.2f", t < tiers->list.n ? 10 : 8, tiers_percent(run, tiers->list.n, t, true));
