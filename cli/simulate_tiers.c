@@ -84,10 +84,11 @@ static uint64_t all_experts(const struct simulation *simulation) {
     return bytes;
 }
 
-static uint64_t largest_slot(const struct simulation *simulation) {
+static uint64_t largest_slot(const struct simulation *simulation, bool is_ram) {
     uint64_t largest = 0;
     for (uint32_t l = 0; l < simulation->trace.n_layers; l++) {
-        uint64_t bytes = gn_trace_slot_bytes(&simulation->trace.layers[l]);
+        const struct gn_trace_layer *layer = &simulation->trace.layers[l];
+        uint64_t bytes = is_ram ? gn_trace_slot_bytes(layer) : layer->expert_bytes;
         largest = bytes > largest ? bytes : largest;
     }
     return largest;
@@ -107,7 +108,7 @@ static uint64_t size_tier(const struct simulation *simulation, bool is_ram, stru
     }
     uint64_t bytes = size.bytes;
     if (is_ram && most_staging > 0) {
-        bytes = gn_budget_split(bytes, largest_slot(simulation), most_staging).slots;
+        bytes = gn_budget_split(bytes, largest_slot(simulation, true), most_staging).slots;
     }
     return bytes < all ? bytes : all;
 }
@@ -120,10 +121,11 @@ static uint64_t size_wish(const struct tiers_simulation *tiers, uint32_t t, uint
 
 static uint64_t size_budget(const struct tiers_simulation *tiers, const struct budget *budget, uint32_t most_staging) {
     struct size size = {budget->share, budget->bytes, budget->bytes > 0};
+    bool is_ram = tiers->list.n == 1;
     if (budget->slots > 0) {
-        return budget->slots * largest_slot(tiers->of);
+        return budget->slots * largest_slot(tiers->of, is_ram);
     }
-    return size_tier(tiers->of, tiers->list.n == 1, size, most_staging);
+    return size_tier(tiers->of, is_ram, size, most_staging);
 }
 
 struct watch {

@@ -21,24 +21,19 @@ struct replay {
 // ------------------------------------------------------------------------------------------------- shape
 
 // Layers in turn to devices, by their bytes.
-static void deal_layers(const struct gn_replay_events *events, const struct gn_replay_tiers_options *options,
-                        uint32_t *device_of) {
-    double all_layers = 0, all_devices = 0, dealt = 0, end = 0;
+static void deal_layers(const struct gn_replay_tiers_options *options, uint32_t n_layers, uint32_t *device_of) {
+    double all = 0, before = 0;
+    uint32_t l = 0;
+    memset(device_of, 0xff, n_layers * sizeof *device_of); // GN_NONE
     for (uint32_t d = 0; d < options->n_devices; d++) {
-        all_devices += (double)options->device[d].budget;
+        all += (double)options->device[d].budget;
     }
-    for (uint32_t l = 0; l < events->n_layers; l++) {
-        all_layers += (double)events->layers[l].expert_bytes * events->layers[l].n_experts;
-    }
-    uint32_t d = 0;
-    end = all_devices > 0 ? (double)options->device[0].budget / all_devices : 0;
-    for (uint32_t l = 0; l < events->n_layers; l++) {
-        double half = (double)events->layers[l].expert_bytes * events->layers[l].n_experts / all_layers / 2;
-        while (d + 1 < options->n_devices && dealt + half > end) {
-            end += (double)options->device[++d].budget / all_devices;
+    for (uint32_t d = 0; d < options->n_devices && all > 0; d++) {
+        before += (double)options->device[d].budget;
+        uint32_t until = (uint32_t)(n_layers * before / all + 0.5);
+        while (l < until && l < n_layers) {
+            device_of[l++] = d;
         }
-        dealt += 2 * half;
-        device_of[l] = all_devices > 0 ? d : GN_NONE;
     }
 }
 
@@ -74,7 +69,7 @@ static int open_devices(struct replay *replay) {
     uint32_t n = replay->events->n_layers;
     struct gn_cache_layer *layers = calloc(n, sizeof *layers);
     int failed = layers ? 0 : -ENOMEM;
-    deal_layers(replay->events, options, replay->device_of);
+    deal_layers(options, n, replay->device_of);
     for (uint32_t d = 0; !failed && d < options->n_devices; d++) {
         const struct gn_replay_device *device = &options->device[d];
         struct gn_replay_tier *result = &replay->result->device[d];

@@ -9,6 +9,9 @@
 // - Decode: the device is asked for every expert, the RAM for those that missed; then some of these come up
 //   (gn_tier_promote()).
 // - A prefill uses what devices hold, and changes nothing there.
+//
+// So a run is replayed to the last hit that knows nothing beforehand (no seed) and does not measure what pays
+// (--gpu-inserts is given), if it has as many slots.
 #pragma once
 
 #include "cache/tier.h"
