@@ -1,10 +1,12 @@
 // The simulator tells what the engine does: streamed runs write traces, and each trace, replayed at the same budget
 // with the same policy, gives the engine's hits, misses, insertions and evictions, to the last one; and what PILOT names.
+// With a device: tier by tier.
 //
-//     test_simulator MODEL PLUGIN FOLDER
+//     test_simulator MODEL PLUGIN FOLDER [DEVICE]
 #include "exec/budget.h"
 #include "session.h"
 #include "trace/foresee.h"
+#include "trace/replay_tiers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +104,63 @@ static bool compare(const struct gn_trace *trace, const struct guanaco_policy *p
     return good;
 }
 
+struct tier_case {
+    const char *policy, *ram_policy;
+    int percent, ram_percent; // of all experts
+    uint32_t inserts;
+};
+static const struct tier_case tier_cases[] = {
+    {"slru", "expected-wait", 50, 25, 32},
+    {"slru", "expected-wait", 20, 25, 4},
+    {"lfu", "lru", 10, 10, 100},
+    {"lru", "slru", 75, 20, 8},
+    {"slru", "lru", 0, 25, 32},
+};
+
+static const struct guanaco_policy *policy_of(const char *name) {
+    const struct guanaco_policy *policy = NULL;
+    char why[256];
+    return gn_policy_find(name, &policy, why, sizeof why) ? NULL : policy;
+}
+
+// The device may round its size down to whole slots in another way: its slots are taken as they are.
+static bool compare_tiers(const struct gn_trace *trace, const struct tier_case *c, const struct guanaco_stats *stats) {
+    struct gn_replay_events events;
+    struct gn_replay_tiers_result result;
+    if (gn_replay_open(trace, &events)) {
+        fprintf(stderr, "the trace cannot be replayed\n");
+        return false;
+    }
+    struct gn_replay_tiers_options options = {
+        .n_devices = 1,
+        .device = {{.budget = stats->gpu_slots * trace->layers[0].expert_bytes,
+                    .policy = policy_of(c->policy),
+                    .inserts = c->inserts,
+                    .margin = GN_TIER_MARGIN}},
+        .ram = {.budget = gn_replay_all_bytes(&events) * (uint64_t)c->ram_percent / 100,
+                .policy = policy_of(c->ram_policy)},
+        .top_k = trace->top_k,
+    };
+    bool good = gn_replay_tiers(&events, &options, &result) == 0;
+    const struct gn_replay_tier *device = &result.device[0], *ram = &result.ram;
+    good = same("slots of the device", stats->gpu_slots, device->slots) && good;
+    good = same("hits on the device", stats->gpu_hits, device->hits + device->prefill_hits) && good;
+    good = same("copies", stats->gpu_uploads, device->inserts) && good;
+    good = same("slots", stats->slots, ram->slots) && good;
+    good = same("hits", stats->hits, ram->hits + ram->prefill_hits) && good;
+    good = same("misses", stats->misses, ram->misses + ram->prefill_misses) && good;
+    good = same("insertions", stats->inserts, ram->inserts) && good;
+    good = same("evictions", stats->evictions, ram->evictions) && good;
+    uint64_t all = stats->gpu_hits + stats->hits + stats->misses;
+    good = same("all uses", all, result.uses + result.prefill_uses) && good;
+    if ((c->percent > 0) != (device->hits > 0 && device->prefill_hits > 0)) {
+        fprintf(stderr, "the run shows nothing: %llu hits on the device\n", (unsigned long long)device->hits);
+        good = false;
+    }
+    gn_replay_close(&events);
+    return good;
+}
+
 // The file's own record of what hit, beside the counters.
 static bool check_rows(const struct gn_trace *trace, const struct guanaco_stats *stats) {
     uint64_t bytes = 0;
@@ -116,17 +175,24 @@ static bool check_rows(const struct gn_trace *trace, const struct guanaco_stats 
     return same("turns", 1, last_turn) && decode && good;
 }
 
-static bool try(const struct run *run, const struct guanaco_policy *policy, const char *budget, const char *path) {
-    setenv("GUANACO_POLICY", policy->name, 1);
-    setenv("GUANACO_EXPERT_CACHE", budget, 1);
-    struct gn_trace trace;
+static bool trace_run(const struct run *run, const char *path, struct gn_trace *trace) {
     char why[512];
     if (in_child(stream, (void *)run)) {
         fprintf(stderr, "the run failed\n");
         return false;
     }
-    if (gn_trace_read(path, &trace, why, sizeof why)) {
+    if (gn_trace_read(path, trace, why, sizeof why)) {
         fprintf(stderr, "%s\n", why);
+        return false;
+    }
+    return true;
+}
+
+static bool try(const struct run *run, const struct guanaco_policy *policy, const char *budget, const char *path) {
+    setenv("GUANACO_POLICY", policy->name, 1);
+    setenv("GUANACO_EXPERT_CACHE", budget, 1);
+    struct gn_trace trace;
+    if (!trace_run(run, path, &trace)) {
         return false;
     }
     bool good = compare(&trace, policy, budget, run->stats) & check_rows(&trace, run->stats);
@@ -186,9 +252,46 @@ static bool foresees(const struct run *run, const char *path) {
     return good;
 }
 
+static int try_all(const struct run *run, const char *path, int *n) {
+    int failed = 0;
+    for (int p = 0; gn_policies[p]; p++) {
+        for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++, ++*n) {
+            if (!try(run, gn_policies[p], budgets[b], path)) {
+                fprintf(stderr, "with %s at %s\n", gn_policies[p]->name, budgets[b]);
+                failed++;
+            }
+        }
+    }
+    return failed;
+}
+
+static int try_tiers(const struct run *run, const char *device, const char *path, int *n) {
+    int failed = 0;
+    for (size_t c = 0; c < sizeof tier_cases / sizeof *tier_cases; c++, ++*n) {
+        const struct tier_case *tier = &tier_cases[c];
+        char list[256], inserts[16];
+        struct gn_trace trace;
+        snprintf(list, sizeof list, "%s:%s:%d%%,RAM:%s:%d%%", device, tier->policy, tier->percent, tier->ram_policy,
+                 tier->ram_percent);
+        snprintf(inserts, sizeof inserts, "%u", tier->inserts);
+        setenv("GUANACO_TIERS", list, 1);
+        setenv("GUANACO_GPU_INSERTS", inserts, 1);
+        bool good = trace_run(run, path, &trace);
+        if (good) {
+            good = compare_tiers(&trace, tier, run->stats);
+            gn_trace_close(&trace);
+        }
+        if (!good) {
+            fprintf(stderr, "with %s\n", list);
+            failed++;
+        }
+    }
+    return failed;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 4) {
-        fprintf(stderr, "usage: test_simulator MODEL PLUGIN FOLDER\n");
+    if (argc < 4 || argc > 5) {
+        fprintf(stderr, "usage: test_simulator MODEL PLUGIN FOLDER [DEVICE]\n");
         return 2;
     }
     struct run run = {.model = argv[1], .plugin = argv[2]};
@@ -197,17 +300,12 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%s/simulator-%d.csv", argv[3], getpid());
     setenv("GUANACO_LOG", "error", 1);
     setenv("GUANACO_TRACE", path, 1);
-    int failed = 0, n = 0;
-    for (int p = 0; gn_policies[p]; p++) {
-        for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++, n++) {
-            if (!try(&run, gn_policies[p], budgets[b], path)) {
-                fprintf(stderr, "with %s at %s\n", gn_policies[p]->name, budgets[b]);
-                failed++;
-            }
-        }
+    int n = 0;
+    int failed = argc > 4 ? try_tiers(&run, argv[4], path, &n) : try_all(&run, path, &n);
+    if (argc <= 4) {
+        failed += !foresees(&run, path);
+        n++;
     }
-    failed += !foresees(&run, path);
-    n++;
     unlink(path);
     fprintf(stderr, "%d of %d runs replayed exactly\n", n - failed, n);
     return failed != 0;
