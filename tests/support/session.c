@@ -60,6 +60,7 @@ int session_open(struct session *session, const struct session_options *options)
     params.n_ubatch = options->n_ubatch ? options->n_ubatch : 512;
     params.n_seq_max = options->n_sequences ? options->n_sequences : 1;
     params.n_threads = params.n_threads_batch = options->n_threads ? options->n_threads : 1;
+    params.op_offload = false; // a GPU would take the dense part of a prompt
     session->context = llama_init_from_model(session->model, params);
     session->n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(session->model));
     if (!session->context) {
