@@ -20,8 +20,8 @@ static const struct familiar flags[] = {
     {"--pin-hot-experts", "GUANACO_PIN_HOT_EXPERTS", false, true, NULL},
     {"--pin-hot-experts-budget-mib", "GUANACO_PIN_HOT_EXPERTS_BUDGET", false, true, NULL},
     {"--pin-hot-experts-stats-interval", "GUANACO_STATS_INTERVAL", false, true, NULL},
-    {"--moe-expert-cache-size", "GUANACO_MAX_EXPERTS", false, true, "these experts are held in memory, not on a GPU"},
-    {"--moe-expert-cache", "GUANACO_MAX_EXPERTS", false, true, "these experts are held in memory, not on a GPU"},
+    {"--moe-expert-cache-size", "GUANACO_GPU_SLOTS", false, true, NULL},
+    {"--moe-expert-cache", "GUANACO_GPU_SLOTS", false, true, NULL},
     {"--moe-expert-cache-policy", "GUANACO_POLICY", false, false, NULL},
 };
 #define FLAGS (sizeof flags / sizeof *flags)

@@ -80,8 +80,8 @@ acts() { # FLAG VARIABLE VALUE: the flag sets the variable
 acts --guanaco-max-experts GUANACO_MAX_EXPERTS 12
 acts --pin-hot-experts GUANACO_PIN_HOT_EXPERTS 160
 acts --pin-hot-experts-stats-interval GUANACO_STATS_INTERVAL 100
-acts --moe-expert-cache-size GUANACO_MAX_EXPERTS 12
-acts --moe-expert-cache GUANACO_MAX_EXPERTS 12
+acts --moe-expert-cache-size GUANACO_GPU_SLOTS 12
+acts --moe-expert-cache GUANACO_GPU_SLOTS 12
 gives "a budget in MiB" "67108864B" "$guanaco" exec -- printenv GUANACO_PIN_HOT_EXPERTS_BUDGET --pin-hot-experts-budget-mib 64
 gives "the variable beats the flag" "7" env GUANACO_MAX_EXPERTS=7 "$guanaco" exec -- printenv GUANACO_MAX_EXPERTS --guanaco-max-experts 9
 
