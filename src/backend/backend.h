@@ -2,6 +2,7 @@
 //
 //   plugin.c     registration, device, backend: what ggml calls first
 //   buffer.c     the buffer type that expert tensors are loaded into
+//   start.c      starts the streams of what was loaded, and tells of them
 //   recognise.c  which operations we claim
 //   compute.c    runs a graph: experts as they arrive, anything else through the CPU backend
 #pragma once
@@ -35,6 +36,8 @@ gn_buffer_type(ggml_backend_dev_t device); // the one buffer type; device is set
 bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer);
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor); // NULL: not streamed
 bool gn_is_whole_weight(const struct ggml_tensor *tensor);                    // and not a view of some of its experts
+
+// start.c
 // Starts the streams of all models loaded so far: protects dense weights, checks budgets. Returns 0 or a negative errno
 // after gn_fail().
 int gn_start_streams(const struct gn_knobs *knobs);

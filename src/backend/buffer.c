@@ -5,16 +5,13 @@
 //
 // The same type serves ggml's scheduler for the results of our graphs: plain memory, taken as it is touched.
 #include "backend/backend.h"
-#include "backend/geometry.h"
 #include "backend/gpu.h"
+#include "backend/start.h"
 #include "config/log.h"
-#include "exec/models.h"
-#include "model/dense.h"
 #include "model/mapping.h"
 #include "model/spool.h"
 #include "stats/stats.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,18 +30,11 @@ struct weight_list {
 struct buffer {
     uint8_t *base;
     size_t size;
-    struct gn_stream *stream;     // once it holds a streamed weight
-    struct gn_mapped_file *files; // [n_files]
-    uint32_t n_files;
+    struct gn_loaded model; // from its first streamed weight on
     struct gn_spool *spool; // once it holds a weight without a file
     struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
     struct weight_list *weights;
-    uint32_t protected_slices; // how many the model had when its dense weights were protected
-    struct buffer *next;       // in the list of buffers with a stream
 };
-
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct buffer *buffers;
 
 static const char *type_name(ggml_backend_buffer_type_t type) {
     (void)type;
@@ -64,17 +54,10 @@ static bool type_is_host(ggml_backend_buffer_type_t type) {
 
 static void buffer_free(ggml_backend_buffer_t handle) {
     struct buffer *buffer = handle->context;
-    pthread_mutex_lock(&list_lock);
-    for (struct buffer **at = &buffers; *at; at = &(*at)->next) {
-        if (*at == buffer) {
-            *at = buffer->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&list_lock);
-    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->stream ? buffer->stream->dense_bytes : 0);
-    struct gn_gpu *gpu = buffer->stream ? buffer->stream->gpu : NULL;
-    gn_stream_close(buffer->stream);
+    gn_loaded_remove(&buffer->model);
+    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->model.stream ? buffer->model.stream->dense_bytes : 0);
+    struct gn_gpu *gpu = buffer->model.stream ? buffer->model.stream->gpu : NULL;
+    gn_stream_close(buffer->model.stream);
     gn_gpu_close(gpu);
     gn_spool_close(buffer->spool);
     while (buffer->weights) {
@@ -83,7 +66,7 @@ static void buffer_free(ggml_backend_buffer_t handle) {
         buffer->weights = next;
     }
     munmap(buffer->base, buffer->size);
-    free(buffer->files);
+    free(buffer->model.files);
     free(buffer);
 }
 
@@ -110,23 +93,24 @@ static int open_mapped(const struct gn_mapping *mapping, bool direct, struct gn_
 
 static struct gn_file *file_of(struct buffer *buffer, const struct gn_mapping *mapping, bool direct) {
     uint8_t *base = (uint8_t *)mapping->start - mapping->offset;
-    for (uint32_t f = 0; f < buffer->n_files; f++) {
-        if (buffer->files[f].ino == mapping->ino && buffer->files[f].base == base) {
-            return buffer->files[f].file;
+    for (uint32_t f = 0; f < buffer->model.n_files; f++) {
+        if (buffer->model.files[f].ino == mapping->ino && buffer->model.files[f].base == base) {
+            return buffer->model.files[f].file;
         }
     }
-    struct gn_mapped_file *grown = realloc(buffer->files, (buffer->n_files + 1) * sizeof *grown);
+    struct gn_mapped_file *grown = realloc(buffer->model.files, (buffer->model.n_files + 1) * sizeof *grown);
     if (!grown) {
         return NULL;
     }
-    buffer->files = grown;
+    buffer->model.files = grown;
     struct gn_file *file;
     int failed = open_mapped(mapping, direct, &file);
     if (failed) {
         gn_warn("cannot open %s again (%s)", mapping->path, strerror(-failed));
         return NULL;
     }
-    buffer->files[buffer->n_files++] = (struct gn_mapped_file){.file = file, .ino = mapping->ino, .base = base};
+    buffer->model.files[buffer->model.n_files++] =
+        (struct gn_mapped_file){.file = file, .ino = mapping->ino, .base = base};
     return file;
 }
 
@@ -139,19 +123,16 @@ static bool find_mapping(struct buffer *buffer, const void *data, size_t size) {
 }
 
 static struct gn_stream *stream_of(struct buffer *buffer) {
-    if (!buffer->stream) {
-        buffer->stream = gn_stream_open();
-        pthread_mutex_lock(&list_lock);
-        buffer->next = buffers;
-        buffers = buffer;
-        pthread_mutex_unlock(&list_lock);
+    if (!buffer->model.stream) {
+        buffer->model.stream = gn_stream_open();
+        gn_loaded_add(&buffer->model);
     }
-    return buffer->stream;
+    return buffer->model.stream;
 }
 
 // Notes in the stream, whose lock is held, where a tensor's experts are on disk. False: it cannot be streamed.
 static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, struct gn_file *file, uint64_t offset) {
-    struct gn_stream *stream = buffer->stream;
+    struct gn_stream *stream = buffer->model.stream;
     struct weight_list *weight = file ? calloc(1, sizeof *weight) : NULL;
     if (!weight) {
         return false;
@@ -175,14 +156,14 @@ static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, st
 
 static bool note_mapped(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
     struct gn_file *file =
-        buffer->stream->started ? NULL : file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT]);
+        buffer->model.stream->started ? NULL : file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT]);
     return note_in_stream(buffer, tensor, file, buffer->last.offset + ((uintptr_t)data - buffer->last.start));
 }
 
 // Keeps bytes of a tensor that no file backs in one of ours. Cannot be refused: what fails here, fails the model.
 static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, const void *data, size_t offset,
                        size_t size) {
-    struct gn_stream *stream = buffer->stream;
+    struct gn_stream *stream = buffer->model.stream;
     int failed = 0;
     if (!buffer->spool) {
         failed = gn_spool_open(gn_settings()->text[GN_SPOOL_DIR], buffer->size, gn_settings()->value[GN_DIRECT],
@@ -207,7 +188,7 @@ static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, 
 // Takes a routed expert weight, or a part of one, that comes by memory.
 static void spool_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
                          size_t size) {
-    struct gn_stream *stream = buffer->stream;
+    struct gn_stream *stream = buffer->model.stream;
     bool noted = gn_streamed_weight(tensor) != NULL;
     if (stream->broken) {
         return;
@@ -238,12 +219,12 @@ static bool set_weight(struct buffer *buffer, struct ggml_tensor *tensor, const 
     if (!has_experts(tensor) || !stream_of(buffer)) {
         return false;
     }
-    pthread_mutex_lock(&buffer->stream->lock);
+    pthread_mutex_lock(&buffer->model.stream->lock);
     bool whole = offset == 0 && size == ggml_nbytes(tensor);
     if (!whole || !find_mapping(buffer, data, size) || !note_mapped(buffer, tensor, data)) {
         spool_weight(buffer, tensor, data, offset, size);
     }
-    pthread_mutex_unlock(&buffer->stream->lock);
+    pthread_mutex_unlock(&buffer->model.stream->lock);
     return true;
 }
 
@@ -295,33 +276,6 @@ static void buffer_clear(ggml_backend_buffer_t handle, uint8_t value) {
     }
 }
 
-static int ready(struct gn_stream *stream, const struct gn_knobs *knobs);
-
-// Sizes the streams that a context waits for. ggml takes memory for the results of our graphs when the context has its
-// KV cache: a good time, since what goes wrong can still be told by the context not coming about, and the line that
-// says how it streams does not come amid the first words. Our own programs ask when it suits them (guanaco_mode).
-static bool start_waiting(void) {
-    const struct gn_knobs *knobs = gn_settings();
-    bool failed = false, others = false;
-    if (knobs->given[GN_RESERVE]) {
-        return true;
-    }
-    pthread_mutex_lock(&list_lock);
-    gn_models_lock();
-    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
-        struct gn_stream *stream = buffer->stream;
-        gn_models_make_room(stream, knobs);
-        pthread_mutex_lock(&stream->lock);
-        bool waits = stream->map.n_layers > 0 && buffer->protected_slices == stream->map.n_slices;
-        failed |= waits && !stream->started && ready(stream, knobs) != 0;
-        others |= stream->started;
-        pthread_mutex_unlock(&stream->lock);
-    }
-    gn_models_unlock();
-    pthread_mutex_unlock(&list_lock);
-    return !failed || others;
-}
-
 static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size) {
     static const struct ggml_backend_buffer_i interface = {
         .free_buffer = buffer_free,
@@ -331,7 +285,7 @@ static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t 
         .get_tensor = buffer_get,
         .clear = buffer_clear,
     };
-    if (!start_waiting()) {
+    if (!gn_start_waiting()) {
         return NULL;
     }
     struct buffer *buffer = calloc(1, sizeof *buffer);
@@ -390,251 +344,4 @@ const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
 bool gn_is_whole_weight(const struct ggml_tensor *tensor) {
     const struct ggml_tensor *base = tensor->view_src ? tensor->view_src : tensor;
     return tensor->view_offs == 0 && ggml_are_same_shape(tensor, base) && ggml_are_same_stride(tensor, base);
-}
-
-// Whether our interposer kept the loader from touching the whole mapping.
-static bool interposed(void) {
-    int (*active)(void);
-    *(void **)&active = dlsym(RTLD_DEFAULT, "guanaco_preload_active");
-    return active && active();
-}
-
-// Shards without experts never come by here: what they hold stays in the page cache. How many there are, by the name
-// "-00001-of-00004.gguf" of one that did.
-static unsigned shards_without_experts(const struct buffer *buffer) {
-    const char *path = gn_file_path(buffer->files[0].file), *slash = strrchr(path, '/');
-    const char *of = strstr(slash ? slash : path, "-of-");
-    unsigned shards = 0;
-    if (!of || sscanf(of, "-of-%5u.gguf", &shards) != 1) {
-        return 0;
-    }
-    return shards > buffer->n_files ? shards - buffer->n_files : 0;
-}
-
-static int protect_dense(struct buffer *buffer, const struct gn_knobs *knobs) {
-    if (buffer->n_files == 0) { // nothing is mapped: the dense weights are in the program's own memory
-        return 0;
-    }
-    struct gn_dense_result result;
-    bool lock = knobs->value[GN_LOCK] >= GN_LOCK_DENSE || knobs->value[GN_DENSE] == GN_DENSE_LOCK;
-    int failed = gn_dense_protect(
-        buffer->files, buffer->n_files, &buffer->stream->map, (enum gn_dense_mode)knobs->value[GN_DENSE],
-        gn_stream_dense_room(buffer->stream, knobs), !interposed(), lock ? &buffer->stream->locks : NULL, &result);
-    if (failed) {
-        gn_fail("cannot read the dense weights of %s: %s", gn_file_path(buffer->files[0].file), strerror(-failed));
-        return failed;
-    }
-    // What an earlier call copied is no longer in the mapping, and is not counted in this one.
-    buffer->stream->dense_bytes += result.bytes;
-    buffer->stream->dense = result.mode;
-    gn_count(dense_bytes, result.bytes);
-    if (result.note[0]) {
-        gn_info("%s", result.note);
-    }
-    if (result.lock_note[0]) {
-        gn_warn("%s", result.lock_note);
-        buffer->stream->lock_failed = true;
-    }
-    unsigned others = shards_without_experts(buffer);
-    if (others > 0) {
-        gn_info("%u shards hold no experts: their dense weights stay in the page cache", others);
-    }
-    if (result.failed_advice > 0) {
-        gn_warn("the kernel refused %u advice calls on the model's mapping", result.failed_advice);
-    }
-    return 0;
-}
-
-static int start_buffer(struct buffer *buffer, const struct gn_knobs *knobs) {
-    struct gn_stream *stream = buffer->stream;
-    if (stream->broken) {
-        gn_fail("%s", stream->error);
-        return -EINVAL;
-    }
-    // Another context may be made while this model is still being loaded: then this is done again for its own.
-    if (buffer->protected_slices == stream->map.n_slices || stream->started) {
-        return 0;
-    }
-    if (gn_stream_check(stream, knobs)) {
-        gn_fail("%s", stream->error);
-        return -ENOSPC;
-    }
-    int failed = protect_dense(buffer, knobs);
-    buffer->protected_slices = failed ? 0 : stream->map.n_slices;
-    return failed;
-}
-
-// Says once that a model is loaded of which nothing is streamed.
-static void say_nothing_is_streamed(void) {
-    static atomic_bool said;
-    // Experts that were offered and did not come: they stay in memory, which was said, or the program only measures.
-    // A program that has loaded no model, such as an RPC server, has asked for nothing.
-    if (gn_weights_asked() > 0 && gn_weights_offered() == 0 && !atomic_exchange(&said, true)) {
-        gn_info("mode: nothing is streamed: this model has no routed experts, or they are placed on another device");
-    }
-}
-
-int gn_start_streams(const struct gn_knobs *knobs) {
-    int failed = 0;
-    bool others = false;
-    pthread_mutex_lock(&list_lock);
-    gn_models_lock();
-    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
-        struct gn_stream *stream = buffer->stream;
-        pthread_mutex_lock(&stream->lock);
-        if (!stream->started && !stream->broken) {
-            gn_stream_know(stream, knobs);
-        }
-        pthread_mutex_unlock(&stream->lock);
-    }
-    for (struct buffer *buffer = buffers; buffer; buffer = buffer->next) {
-        struct gn_stream *stream = buffer->stream;
-        gn_models_make_room(stream, knobs); // before its dense weights are copied
-        pthread_mutex_lock(&stream->lock);
-        int this_one = start_buffer(buffer, knobs);
-        failed = failed ? failed : this_one;
-        others = others || stream->started;
-        pthread_mutex_unlock(&stream->lock);
-    }
-    if (!buffers) {
-        say_nothing_is_streamed();
-    }
-    gn_models_unlock();
-    pthread_mutex_unlock(&list_lock);
-    // The context that is being made may be of a model that works already; one that does not fails its own graphs.
-    return others ? 0 : failed;
-}
-
-static int begin_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const char *path,
-                       const struct gn_geometry *geometry) {
-    if (!knobs->given[GN_TRACE]) {
-        return 0;
-    }
-    struct gn_tracer_model model = {path, geometry->architecture, geometry->blocks, geometry->top_k};
-    return gn_stream_trace(stream, knobs, &model);
-}
-
-// Returns why not in stream->error. With the models' lock and the stream's.
-static int make_ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    if (stream->broken || stream->started) {
-        return stream->broken ? -EINVAL : 0;
-    }
-    struct gn_geometry geometry = {0};
-    const char *path = stream->map.n_files > 0 ? gn_file_path(stream->map.files[0]) : "";
-    if (stream->map.n_files > 0) {
-        gn_geometry_read(path, &geometry);
-    }
-    int failed = begin_trace(stream, knobs, path, &geometry);
-    failed = failed ? failed : gn_stream_start(stream, knobs);
-    if (!failed) {
-        gn_info("model: %s, %u experts, top-%u, %u layers, hidden size %u; %u expert tensors in %u layers, %u shard%s",
-                geometry.architecture[0] ? geometry.architecture : "unknown", geometry.experts, geometry.top_k,
-                geometry.blocks, geometry.width, stream->map.n_slices, stream->map.n_layers, stream->map.n_files,
-                stream->map.n_files == 1 ? "" : "s");
-    }
-    return failed;
-}
-
-// The same, and says how it streams or why it does not.
-static int ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    bool first = !stream->started;
-    int failed = make_ready(stream, knobs);
-    if (failed) {
-        gn_fail("%s", stream->error);
-    }
-    if (first && !failed) { // the program has not asked for this with guanaco_mode()
-        char text[512];
-        gn_stream_describe(stream, text, sizeof text);
-        gn_info("mode: %s", text);
-    }
-    return failed;
-}
-
-int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {
-    if (stream->started && !stream->broken) {
-        return 0;
-    }
-    pthread_mutex_unlock(&stream->lock); // locks are taken in one order
-    gn_models_lock();
-    pthread_mutex_lock(&stream->lock);
-    if (!stream->started && !stream->broken) { // an RPC server's model comes by here first
-        gn_stream_know(stream, knobs);
-        pthread_mutex_unlock(&stream->lock);
-        gn_models_make_room(stream, knobs);
-        pthread_mutex_lock(&stream->lock);
-    }
-    int failed = ready(stream, knobs);
-    gn_models_unlock();
-    return failed;
-}
-
-void gn_describe_streams(const struct gn_knobs *knobs, char *text, size_t size) {
-    size_t used = 0;
-    snprintf(text, size, "nothing is streamed: no model with routed experts in mapped files is loaded");
-    pthread_mutex_lock(&list_lock);
-    gn_models_lock();
-    for (struct buffer *buffer = buffers; buffer && used < size; buffer = buffer->next) {
-        struct gn_stream *stream = buffer->stream;
-        gn_models_make_room(stream, knobs);
-        pthread_mutex_lock(&stream->lock);
-        const char *joint = used > 0 ? "; " : "";
-        if (stream->map.n_layers > 0 && buffer->protected_slices > 0 && make_ready(stream, knobs) == 0) {
-            char one[768];
-            gn_stream_describe(stream, one, sizeof one);
-            gn_gpu_describe(stream->gpu, one + strlen(one), sizeof one - strlen(one));
-            used += (size_t)snprintf(text + used, size - used, "%s%s", joint, one);
-        } else if (stream->error[0]) {
-            used += (size_t)snprintf(text + used, size - used, "%snothing is streamed: %s", joint, stream->error);
-        }
-        pthread_mutex_unlock(&stream->lock);
-    }
-    gn_models_unlock();
-    pthread_mutex_unlock(&list_lock);
-}
-
-static void fill_layer_stats(const struct gn_stream *stream, uint32_t l, struct guanaco_layer_stats *stats) {
-    const struct gn_layer *layer = stream->map.layers[l];
-    struct gn_cache_totals totals = gn_cache_layer_totals(stream->cache, l);
-    const struct gn_foreseen *foreseen = &stream->ahead.foreseen[l * GN_SOURCES];
-    struct guanaco_layer_stats all = {
-        .size = stats->size,
-        .block = layer->block,
-        .experts = layer->n_experts,
-        .resident = totals.resident,
-        .pinned = totals.hot_resident,
-        .expert_bytes = layer->expert_bytes,
-        .events = totals.events,
-        .hits = totals.hits,
-        .misses = totals.misses,
-        .inserts = totals.inserts,
-        .evictions = totals.evictions,
-        .pinned_hits = totals.hot_hits,
-        .pinned_evictions = totals.hot_evictions,
-        .rereads = totals.rereads,
-        .router_used = foreseen[GN_SOURCE_ROUTER].used,
-        .router_foreseen = foreseen[GN_SOURCE_ROUTER].foreseen,
-        .pilot_used = foreseen[GN_SOURCE_PILOT].used,
-        .pilot_foreseen = foreseen[GN_SOURCE_PILOT].foreseen,
-    };
-    memcpy(stats, &all, all.size);
-}
-
-int gn_layer_stats(uint32_t model, uint32_t layer, struct guanaco_layer_stats *stats) {
-    int failed = -1;
-    pthread_mutex_lock(&list_lock);
-    struct buffer *buffer = buffers;
-    for (; buffer && model > 0; model--) {
-        buffer = buffer->next;
-    }
-    bool known = stats->size == sizeof *stats || stats->size == offsetof(struct guanaco_layer_stats, router_used);
-    if (buffer && known) {
-        pthread_mutex_lock(&buffer->stream->lock);
-        if (buffer->stream->started && layer < buffer->stream->map.n_layers) {
-            fill_layer_stats(buffer->stream, layer, stats);
-            failed = 0;
-        }
-        pthread_mutex_unlock(&buffer->stream->lock);
-    }
-    pthread_mutex_unlock(&list_lock);
-    return failed;
 }
