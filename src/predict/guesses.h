@@ -12,7 +12,7 @@
 // How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
 // when computing waits for the drive, it costs its whole time.
 #define GN_GUESS_LOW_BAR 0.35
-#define GN_GUESS_HIGH_BAR 0.5
+#define GN_GUESS_HIGH_BAR 0.7
 
 // Experts that a layer misses per event: fewer are not worth a guess.
 #define GN_HARDLY_MISSES 0.05
