@@ -338,6 +338,9 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
         look_ahead(compute, stream, prefill);
     }
     status = run_experts(compute, stream, &request);
+    if (status == GGML_STATUS_SUCCESS) { // never waited: there is time until the next layer
+        gn_do_deferred(&run->deferred);
+    }
     run->deferred.call = NULL; // an event that failed is not read ahead from
     if (gpu) {
         gn_gpu_finish(gpu, run);

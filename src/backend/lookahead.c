@@ -15,8 +15,8 @@
 // How often guesses are thought to come true before there is experience.
 #define TRUST_ROUTER 0.75 // it has the model's own weights
 
-#define RETRY 16           // batches from one run of a router to the next, where PILOT brings more
-#define CLEARLY_MORE 1.1   // PILOT is to bring, to be changed for: running a router costs, but changing brings nothing
+#define RETRY 16         // batches from one run of a router to the next, where PILOT brings more
+#define CLEARLY_MORE 1.1 // PILOT is to bring, to be changed for: running a router costs, but changing brings nothing
 
 // Between these shares of time stalled, the bar for guesses rises from the low one to the high one.
 #define KEEPS_UP 0.1
@@ -109,12 +109,62 @@ static void look_for_router(struct gn_router *router, const struct gn_moe_run *r
     }
 }
 
-void gn_lookahead_learn(struct gn_lookahead *lookahead, const struct gn_moe_run *run, uint32_t missed, bool prefill) {
+// Once a token: how much of the time since the last one was spent waiting for reads.
+static void note_stall(struct gn_lookahead *lookahead) {
+    uint64_t now = gn_now_ns(), wait = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed);
+    if (lookahead->last_ns > 0 && now > lookahead->last_ns) {
+        double share = (double)(wait - lookahead->last_wait_ns) / (double)(now - lookahead->last_ns);
+        lookahead->stalled += (fmin(share, 1) - lookahead->stalled) / TOKENS;
+    }
+    lookahead->last_ns = now;
+    lookahead->last_wait_ns = wait;
+}
+
+// A batch begins with its first layer. With --prefetch auto its time, up to where its last layer begins, goes into the
+// trial, of which the batch to come is then a part.
+static void begin_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
+    note_stall(lookahead);
+    lookahead->batches++;
+    if (lookahead->n_tokens != run->n_tokens) { // takes another time for itself
+        gn_trial_disturb(&lookahead->trial);
+    }
+    lookahead->n_tokens = run->n_tokens;
+    lookahead->batch_ns = gn_now_ns();
+}
+
+static void end_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
+    if (lookahead->stream->prefetch == GN_PREFETCH_AUTO && lookahead->n_layers > 1) {
+        gn_trial_step(&lookahead->trial, lookahead->batch_ns ? (double)(gn_now_ns() - lookahead->batch_ns) : 0);
+        run->stream->ahead.gain = gn_trial_gain(&lookahead->trial);
+    }
+    lookahead->batch_ns = 0;
+}
+
+static void follow_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
+    if (run->layer->index == 0) {
+        begin_batch(lookahead, run);
+    }
+    if (run->layer->index + 1 == lookahead->n_layers) {
+        end_batch(lookahead, run);
+    }
+}
+
+// What was guessed for the layer, and whether it is so; nothing is guessed for the next one yet.
+static void check_guesses(const struct gn_lookahead *lookahead, const struct gn_moe_run *run, uint32_t missed) {
     uint32_t l = run->layer->index;
-    for (int s = 0; s < GN_SOURCES && !prefill; s++) {
+    for (int s = 0; s < GN_SOURCES; s++) {
         struct gn_guesses_figures now =
             gn_guesses_check(lookahead->guesses[s], l, run->experts, run->n_experts, missed);
         gn_ahead_count_guesses(run->stream, run->layer, (enum gn_source)s, now.used, now.foreseen);
+        gn_guesses_forget(lookahead->guesses[s], (l + 1) % lookahead->n_layers);
+    }
+}
+
+void gn_lookahead_learn(struct gn_lookahead *lookahead, const struct gn_moe_run *run, uint32_t missed, bool prefill) {
+    uint32_t l = run->layer->index;
+    if (!prefill) {
+        follow_batch(lookahead, run);
+        check_guesses(lookahead, run, missed);
     }
     if (lookahead->pilot) {
         struct gn_pilot_batch batch = {
@@ -222,53 +272,13 @@ static enum gn_source guess(const struct gn_lookahead *lookahead, const struct g
     return by_pilot ? GN_SOURCE_PILOT : GN_SOURCE_ROUTER;
 }
 
-// Once a token: how much of the time since the last one was spent waiting for reads.
-static void note_stall(struct gn_lookahead *lookahead) {
-    uint64_t now = gn_now_ns(), wait = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed);
-    if (lookahead->last_ns > 0 && now > lookahead->last_ns) {
-        double share = (double)(wait - lookahead->last_wait_ns) / (double)(now - lookahead->last_ns);
-        lookahead->stalled += (fmin(share, 1) - lookahead->stalled) / TOKENS;
-    }
-    lookahead->last_ns = now;
-    lookahead->last_wait_ns = wait;
-}
-
-// A batch begins with its first layer. With --prefetch auto its time, up to where its last layer begins, goes into the
-// trial, of which the batch to come is then a part.
-static void begin_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
-    note_stall(lookahead);
-    lookahead->batches++;
-    if (lookahead->n_tokens != run->n_tokens) { // takes another time for itself
-        gn_trial_disturb(&lookahead->trial);
-    }
-    lookahead->n_tokens = run->n_tokens;
-    lookahead->batch_ns = gn_now_ns();
-}
-
-static void end_batch(struct gn_lookahead *lookahead, const struct gn_moe_run *run) {
-    if (lookahead->stream->prefetch == GN_PREFETCH_AUTO && lookahead->n_layers > 1) {
-        gn_trial_step(&lookahead->trial, lookahead->batch_ns ? (double)(gn_now_ns() - lookahead->batch_ns) : 0);
-        run->stream->ahead.gain = gn_trial_gain(&lookahead->trial);
-    }
-    lookahead->batch_ns = 0;
-}
-
 // Whether this batch is to be read ahead of, as far as the trial says.
 static bool is_tried(const struct gn_lookahead *lookahead) {
     return lookahead->stream->prefetch != GN_PREFETCH_AUTO || gn_trial_with(&lookahead->trial);
 }
 
 void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *run, struct gn_scratch *scratch) {
-    uint32_t layer = run->layer->index, next = (layer + 1) % lookahead->n_layers;
-    if (layer == 0) {
-        begin_batch(lookahead, run);
-    }
-    if (layer + 1 == lookahead->n_layers) {
-        end_batch(lookahead, run);
-    }
-    for (int s = 0; s < GN_SOURCES; s++) {
-        gn_guesses_forget(lookahead->guesses[s], next);
-    }
+    uint32_t next = (run->layer->index + 1) % lookahead->n_layers;
     if (!is_tried(lookahead) || run->n_tokens > GN_PILOT_TOKENS ||
         gn_guesses_misses(lookahead->guesses[GN_SOURCE_ROUTER], next) < GN_HARDLY_MISSES) {
         return;
