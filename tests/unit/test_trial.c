@@ -56,6 +56,18 @@ static void what_harms_is_left(void **state) {
     }
 }
 
+// Finding that out is cheap enough for short runs, too.
+static void the_first_thousand_steps_lose_little(void **state) {
+    (void)state;
+    struct gn_trial trial;
+    gn_trial_begin(&trial);
+    assert_true(run(&trial, 1000, 1.2, 0.2) < 1000 * 1.02);
+    gn_trial_begin(&trial);
+    assert_true(run(&trial, 1000, 1.05, 0.05) < 1000 * 1.02);
+    gn_trial_begin(&trial); // nor does what would have been gained go to waste
+    assert_true(run(&trial, 1000, 0.8, 0.2) < 1000 * 0.82);
+}
+
 // Speed that drifts, by itself, is no reason to think anything.
 static void drift_is_not_blamed_on_it(void **state) {
     (void)state;
@@ -101,8 +113,11 @@ static void outliers_do_not_count(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_helps_is_kept),        cmocka_unit_test(what_harms_is_left),
-        cmocka_unit_test(drift_is_not_blamed_on_it), cmocka_unit_test(a_verdict_can_change),
+        cmocka_unit_test(what_helps_is_kept),
+        cmocka_unit_test(what_harms_is_left),
+        cmocka_unit_test(the_first_thousand_steps_lose_little),
+        cmocka_unit_test(drift_is_not_blamed_on_it),
+        cmocka_unit_test(a_verdict_can_change),
         cmocka_unit_test(outliers_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
