@@ -149,6 +149,11 @@ static void follow_batch(struct gn_lookahead *lookahead, const struct gn_moe_run
     }
 }
 
+// After the last layer comes the first, of the next token.
+static uint32_t layer_after(const struct gn_lookahead *lookahead, uint32_t layer) {
+    return layer + 1 < lookahead->n_layers ? layer + 1 : 0;
+}
+
 // What was guessed for the layer, and whether it is so; nothing is guessed for the next one yet.
 static void check_guesses(const struct gn_lookahead *lookahead, const struct gn_moe_run *run, uint32_t missed) {
     uint32_t l = run->layer->index;
@@ -156,7 +161,7 @@ static void check_guesses(const struct gn_lookahead *lookahead, const struct gn_
         struct gn_guesses_figures now =
             gn_guesses_check(lookahead->guesses[s], l, run->experts, run->n_experts, missed);
         gn_ahead_count_guesses(run->stream, run->layer, (enum gn_source)s, now.used, now.foreseen);
-        gn_guesses_forget(lookahead->guesses[s], (l + 1) % lookahead->n_layers);
+        gn_guesses_forget(lookahead->guesses[s], layer_after(lookahead, l));
     }
 }
 
@@ -278,7 +283,7 @@ static bool is_tried(const struct gn_lookahead *lookahead) {
 }
 
 void gn_lookahead_plan(struct gn_lookahead *lookahead, const struct gn_moe_run *run, struct gn_scratch *scratch) {
-    uint32_t next = (run->layer->index + 1) % lookahead->n_layers;
+    uint32_t next = layer_after(lookahead, run->layer->index);
     if (!is_tried(lookahead) || run->n_tokens > GN_PILOT_TOKENS ||
         gn_guesses_misses(lookahead->guesses[GN_SOURCE_ROUTER], next) < GN_HARDLY_MISSES) {
         return;

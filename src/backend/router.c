@@ -98,8 +98,8 @@ static const struct ggml_tensor *behind_groups(struct gn_router *router, const s
     router->groups_used = chosen->ne[0];
     router->group_best = best_of_groups(sorted_by(chosen), groups);
     bool good = groups->ne[0] * groups->ne[1] == n_experts && router->n_groups <= MOST_GROUPS &&
-                router->groups_used <= router->n_groups &&
-                router->group_best > 0 && router->group_best <= MOST_BEST && router->group_best <= groups->ne[0];
+                router->groups_used <= router->n_groups && router->group_best > 0 && router->group_best <= MOST_BEST &&
+                router->group_best <= groups->ne[0];
     return good ? groups : NULL;
 }
 
