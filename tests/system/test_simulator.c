@@ -1,6 +1,6 @@
 // The simulator tells what the engine does: streamed runs write traces, and each trace, replayed at the same budget
-// with the same policy, gives the engine's hits, misses, insertions and evictions, to the last one; and what PILOT names.
-// With a device: tier by tier.
+// with the same policy, gives the engine's hits, misses, insertions and evictions, to the last one; and what PILOT
+// names. With a device: tier by tier.
 //
 //     test_simulator MODEL PLUGIN FOLDER [DEVICE]
 #include "exec/budget.h"
