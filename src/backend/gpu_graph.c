@@ -169,11 +169,9 @@ static void build(struct gn_gpu_graph *graph, const struct gn_moe_run *run, uint
         struct ggml_tensor *tensor = new_rows(graph, node->tensor->ne[0], n_rows);
         tensor->op = node->tensor->op;
         memcpy(tensor->op_params, node->tensor->op_params, sizeof tensor->op_params);
+        int held = !is_part(node) ? -1 : node->tensor->op == GGML_OP_MUL_MAT_ID ? 0 : 1; // operand in the pool
         for (int s = 0; s < 3 && node->operand[s].kind != GN_OPERAND_NONE; s++) {
-            tensor->src[s] = operand(graph, &node->operand[s]);
-        }
-        if (is_part(node)) {
-            tensor->src[node->tensor->op == GGML_OP_MUL_MAT_ID ? 0 : 1] = parts[part++];
+            tensor->src[s] = s == held ? parts[part++] : operand(graph, &node->operand[s]);
         }
         graph->nodes[i] = tensor;
         if (node->scatter) {
