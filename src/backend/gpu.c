@@ -17,7 +17,6 @@ struct gn_gpu {
     struct gn_gpu_tier tiers[GN_MOST_TIERS];
     uint32_t n_tiers;
     struct gn_gpu_layers layers;
-    uint32_t last_layer, last_slices; // seen last
     bool opened;
     struct gn_tier **tier_of;        // [layers] the stream's: the tier that serves each
     struct gn_promotion *promotions; // [most experts of any layer]
@@ -183,7 +182,7 @@ static void see(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     uint32_t all = (1u << run->layer->n_slices) - 1;
     layer->signature = gn_gpu_signature(run);
     layer->n_experts = run->layer->n_experts;
-    layer->slices = run->slices;
+    layer->slices |= run->slices;
     layer->top_k = (uint32_t)run->n_used;
     layer->fits = run->slices == all && gn_gpu_shape_of(run, &layer->shape);
     for (uint32_t t = 0; layer->fits && t < gpu->n_tiers; t++) {
@@ -192,20 +191,17 @@ static void see(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     }
 }
 
-// Opens the tiers when the first pass through the layers has ended: with the last layer, or with one that is not after
-// the one before it. Returns whether they are open for this run.
+// Opens the tiers when the first pass through the layers has ended: with the last layer, or with the first that comes
+// again; the run must be one that they may serve. Returns whether they are open for this run.
 static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
-    uint32_t index = run->layer->index;
-    bool piece = index == gpu->last_layer && !(run->slices & gpu->last_slices);
-    if (gpu->last_slices && index <= gpu->last_layer && !piece) {
-        open_tiers(gpu, run);
-        return true;
+    const struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
+    bool again = layer->slices & run->slices;
+    if (!again) {
+        see(gpu, run);
     }
-    see(gpu, run);
-    gpu->last_layer = index;
-    gpu->last_slices = run->slices;
-    if (index + 1 == gpu->layers.n && gpu->layers.layer[index].fits) {
+    if (layer->fits && (again || run->layer->index + 1 == gpu->layers.n)) {
         open_tiers(gpu, run);
+        return again;
     }
     return false;
 }

@@ -121,12 +121,14 @@ static uint64_t widest_span(const struct gn_slice *slice, uint32_t n_experts) {
     return widest;
 }
 
+// As they run: beside a block's experts, some architectures have others that run after these.
 static int by_block(const void *a, const void *b) {
     const struct gn_layer *x = *(struct gn_layer *const *)a, *y = *(struct gn_layer *const *)b;
     if (x->block != y->block) {
         return x->block < y->block ? -1 : 1;
     }
-    return strcmp(x->family, y->family);
+    bool x_first = !strcmp(x->family, "exps"), y_first = !strcmp(y->family, "exps");
+    return x_first != y_first ? (x_first ? -1 : 1) : strcmp(x->family, y->family);
 }
 
 void gn_expert_map_finish(struct gn_expert_map *map) {

@@ -58,6 +58,8 @@ static void tensors_of_a_block_make_one_layer(void **state) {
     assert_ptr_not_equal(gate, other);
     assert_int_equal(map.n_layers, 3);
     assert_int_equal(first->index, 0);
+    assert_int_equal(gate->index, 1); // runs before the second set
+    assert_int_equal(other->index, 2);
     assert_int_equal(gate->expert_bytes, 2500);
     assert_int_equal(map.bytes, 4 * 2500 + 2 * 500 + 4 * 100);
     assert_true(gate->slices[0].last);
