@@ -3,7 +3,7 @@ BUILD ?= build
 CMAKE_FLAGS ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: all run test llama-programs configure format lint asan tsan clean
+.PHONY: all run test test-gpu llama-programs configure format lint asan tsan clean
 
 all: configure
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -17,6 +17,16 @@ run: all
 
 test: all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+# Experts on a GPU. Without one, on Debian's software device; with one, CMAKE_FLAGS=-DGUANACO_LLAMA_DIR= its llama.cpp.
+VULKAN = .deps/llama-vulkan
+test-gpu:
+	@if [ -n "$(CMAKE_FLAGS)" ] || { tools/install-tools.sh libvulkan1 mesa-vulkan-drivers && \
+	    tools/fetch-llama.sh $(VULKAN) vulkan; }; then \
+	    $(MAKE) all BUILD=build-gpu \
+	        CMAKE_FLAGS="$(or $(CMAKE_FLAGS),-DGUANACO_LLAMA_DIR=$(CURDIR)/$(VULKAN)) -DGUANACO_TESTS=gpu" && \
+	    cd build-gpu && ctest --output-on-failure -L gpu; \
+	else echo "test-gpu: skipped: it needs a llama.cpp with Vulkan and a Vulkan driver"; fi
 
 llama-programs: configure
 	@tools/install-tools.sh g++
@@ -37,4 +47,4 @@ tsan:
 	@$(MAKE) test BUILD=build-tsan CMAKE_FLAGS="-DGUANACO_SANITIZE=thread -DGUANACO_TESTS=sanitizer"
 
 clean:
-	@rm -rf build build-asan build-tsan
+	@rm -rf build build-asan build-gpu build-tsan

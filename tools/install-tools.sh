@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the build needs and this machine lacks, when it may; else names it in one line.
 #
-#   tools/install-tools.sh [COMMAND...]   also these, from packages of the same name
+#   tools/install-tools.sh [NAME...]   also these: commands, from packages of the same name, or packages without any
 set -eu
 missing=
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
@@ -12,7 +12,10 @@ need cmake cmake
 need pkg-config pkg-config
 need openssl openssl
 for extra in "$@"; do
-    need "$extra" "$extra"
+    case $extra in
+        libvulkan1 | mesa-vulkan-drivers) dpkg -s "$extra" >/dev/null 2>&1 || missing="$missing $extra" ;;
+        *) need "$extra" "$extra" ;;
+    esac
 done
 for library in liburing cmocka; do
     pkg-config --exists $library 2>/dev/null || missing="$missing lib${library#lib}-dev"

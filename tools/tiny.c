@@ -21,7 +21,7 @@ struct options {
     uint32_t n_experts, n_used, alignment;
     uint64_t seed;
     int zero_layer, zero_expert, n_shards;
-    bool zero, fused, text, mtp;
+    bool zero, fused, text, mtp, widen;
 };
 
 static const char help[] =
@@ -38,6 +38,7 @@ static const char help[] =
     "  --used N                experts a token uses (default 3)\n"
     "  --seed N                the same seed makes the same file (default 1)\n"
     "  --zero-expert LAYER:N   zero the weights of one expert; LAYER is a number or 'last'\n"
+    "  --widen                 store all in F32, with the values that their types leave of them\n"
     "  --fused                 gate and up in one tensor; refused where the architecture knows no such thing\n"
     "  --shards N              write OUT-00001-of-0000N.gguf and so on\n"
     "  --alignment N           tensors start at odd multiples of N bytes (default 32)\n"
@@ -115,6 +116,8 @@ static void parse(struct options *options, int argc, char **argv) {
             options->text = true;
         } else if (strcmp(argv[i], "--mtp") == 0) {
             options->mtp = true;
+        } else if (strcmp(argv[i], "--widen") == 0) {
+            options->widen = true;
         } else if (strncmp(argv[i], "--", 2) == 0) {
             if (i + 1 == argc || !parse_flag(options, argv[i], argv[i + 1])) {
                 refuse("unknown option, or its value is missing", argv[i]);
@@ -263,7 +266,7 @@ static bool build(struct tiny_model *model, struct gguf_context *metadata, const
         fprintf(stderr, "guanaco-tiny: no such expert\n");
         return false;
     }
-    tiny_model_store(model, options->type);
+    tiny_model_store(model, options->type, options->widen);
     return true;
 }
 

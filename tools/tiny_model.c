@@ -322,13 +322,27 @@ static void store(struct tiny_tensor *tensor, const char *experts) {
     ggml_quantize_chunk(tensor->shape.type, tensor->values, tensor->shape.data, 0, ne[1] * ne[2] * ne[3], ne[0], NULL);
 }
 
-void tiny_model_store(struct tiny_model *model, const char *type) {
+// The same values in F32.
+static void widen_stored(struct tiny_tensor *tensor) {
+    int64_t n = ggml_nelements(&tensor->shape);
+    float *values = must(malloc((size_t)n * sizeof *values));
+    ggml_get_type_traits(tensor->shape.type)->to_float(tensor->shape.data, values, n);
+    free(tensor->shape.data);
+    set_shape(&tensor->shape, GGML_TYPE_F32, tensor->shape.ne);
+    tensor->shape.data = values;
+}
+
+void tiny_model_store(struct tiny_model *model, const char *type, bool widen) {
     for (int i = 0; i < model->count; i++) {
         struct tiny_tensor *tensor = &model->tensors[i];
         if (has(tensor->shape.name, "tid2eid")) {
             store_token_experts(tensor, model);
         } else {
             store(tensor, type);
+        }
+        enum ggml_type stored = tensor->shape.type;
+        if (widen && stored != GGML_TYPE_F32 && stored != GGML_TYPE_I32) {
+            widen_stored(tensor);
         }
         free(tensor->values);
         tensor->values = NULL;

@@ -33,5 +33,6 @@ bool tiny_model_zero_expert(struct tiny_model *model, int layer, int expert);
 // Whether a type of this name is known ("Q4_K", ..., "mixed").
 bool tiny_type_known(const char *name);
 // Turns values into stored data: experts in the named type (or, where a row does not fit its blocks, in the nearest
-// that does), large dense matrices in Q8_0, the rest in F32.
-void tiny_model_store(struct tiny_model *model, const char *type);
+// that does), large dense matrices in Q8_0, the rest in F32. widen: then all in F32, with the values that their types
+// have left of them.
+void tiny_model_store(struct tiny_model *model, const char *type, bool widen);

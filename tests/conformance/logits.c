@@ -1,5 +1,6 @@
 // Runs one fixed scenario through libllama and writes every logit's bits to a file: stock llama.cpp without --plugin,
-// streamed with it. The files of two runs of one model are compared byte by byte.
+// streamed with it. The files of two runs of one model are compared byte by byte, or, where a device has computed,
+// number by number: then the second run follows the first, since the likeliest token may differ in the last bits.
 #include "backends.h"
 #include "guanaco.h"
 
@@ -17,32 +18,34 @@
 enum { SEQUENCES = 4, MOST_SEQUENCES = 8, PER_SEQUENCE = 3, CONTEXT = 512, MOST_PROMPT = 128 };
 
 struct options {
-    const char *model, *out, *plugin;
+    const char *model, *out, *plugin, *follow;
     uint32_t seed;
     int n_prompt, n_decode, n_ubatch, n_threads;
     enum llama_load_mode load_mode;
-    bool verbose;
+    bool again, verbose;
 };
 
 struct run {
     const struct options *options;
     struct llama_model *model;
     struct llama_context *context;
-    FILE *out;
+    FILE *out, *follow;
     int n_vocab, n_embd;
     bool embeddings; // the model has no logits
     guanaco_stats_fn stats;
 };
 
-static const char help[] = "usage: conformance-logits MODEL OUT [options]\n"
-                           "  --plugin PATH   stream through this ggml backend\n"
-                           "  --prompt N      tokens of the first batch (default 40)\n"
-                           "  --decode N      tokens decoded greedily after it (default 24)\n"
-                           "  --ubatch N      tokens computed at once (default 16)\n"
-                           "  --threads N     (default 2)\n"
-                           "  --seed N        of the prompt (default 1)\n"
-                           "  --load MODE     mmap, dio (direct I/O) or none (plain reads) (default mmap)\n"
-                           "  --verbose       llama.cpp's log on standard error\n";
+static const char help[] =
+    "usage: conformance-logits MODEL OUT [options]\n"
+    "  --plugin PATH   stream through this ggml backend\n"
+    "  --follow FILE   decode the likeliest tokens by this file, another run's OUT, not by its own\n"
+    "  --prompt N      tokens of the first batch (default 40)\n"
+    "  --decode N      tokens decoded greedily after it (default 24)\n"
+    "  --ubatch N      tokens computed at once (default 16)\n"
+    "  --threads N     (default 2)\n"
+    "  --seed N        of the prompt (default 1)\n"
+    "  --load MODE     mmap, dio (direct I/O) or none (plain reads) (default mmap)\n"
+    "  --verbose       llama.cpp's log on standard error\n";
 
 static _Noreturn void fail(const char *what) {
     fprintf(stderr, "conformance-logits: %s\n", what);
@@ -65,6 +68,8 @@ static int number(const char *text, int least, int most) {
 static bool parse_flag(struct options *options, const char *flag, const char *value) {
     if (strcmp(flag, "--plugin") == 0) {
         options->plugin = value;
+    } else if (strcmp(flag, "--follow") == 0) {
+        options->follow = value;
     } else if (strcmp(flag, "--prompt") == 0) {
         options->n_prompt = number(value, 1, MOST_PROMPT);
     } else if (strcmp(flag, "--decode") == 0) {
@@ -89,6 +94,8 @@ static void parse(struct options *options, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0) {
             options->verbose = true;
+        } else if (strcmp(argv[i], "--again") == 0) {
+            options->again = true;
         } else if (strncmp(argv[i], "--", 2) == 0) {
             if (i + 1 == argc || !parse_flag(options, argv[i], argv[i + 1])) {
                 fputs(help, stderr);
@@ -131,10 +138,18 @@ static void check_streamed(const struct run *run) {
     if (run->stats && (run->stats(&stats) || !stats.streamed_layers || !stats.misses || !stats.read_bytes)) {
         fail("nothing was streamed");
     }
+    if (run->stats) {
+        printf("counters: gpu_slots %llu gpu_hits %llu hits %llu misses %llu gpu_uploads %llu gpu_not_served %llu\n",
+               (unsigned long long)stats.gpu_slots, (unsigned long long)stats.gpu_hits, (unsigned long long)stats.hits,
+               (unsigned long long)stats.misses, (unsigned long long)stats.gpu_uploads,
+               (unsigned long long)stats.gpu_not_served);
+    }
 }
 
 static void load_model(struct run *run) {
     struct llama_model_params params = llama_model_default_params();
+    static ggml_backend_dev_t none[] = {NULL}; // llama.cpp would have a GPU compute some of a prompt, without any layer
+    params.devices = none;
     params.n_gpu_layers = 0;
     params.load_mode = run->options->load_mode;
     params.use_extra_bufts = false; // stock would repack experts, which are then computed in another order
@@ -201,6 +216,23 @@ static const float *keep(const struct run *run, int i) {
     return row;
 }
 
+static llama_token likeliest(const float *row, int n) {
+    llama_token best = 0;
+    for (int i = 1; i < n; i++) {
+        best = row[i] > row[best] ? i : best;
+    }
+    return best;
+}
+
+// The row that the followed run has where the last one that was kept is.
+static void read_followed(const struct run *run, float *row) {
+    long end = ftell(run->out), bytes = (long)sizeof *row * run->n_vocab;
+    if (fseek(run->follow, end - bytes, SEEK_SET) ||
+        fread(row, sizeof *row, (size_t)run->n_vocab, run->follow) != (size_t)run->n_vocab) {
+        fail("the run to follow is another");
+    }
+}
+
 // Computes the batch, keeps all its logits and returns the likeliest token after its last.
 static llama_token compute(const struct run *run, struct llama_batch *batch) {
     int result =
@@ -214,16 +246,23 @@ static llama_token compute(const struct run *run, struct llama_batch *batch) {
         row = keep(run, i);
     }
     batch->n_tokens = 0;
-    llama_token best = 0;
-    for (int i = 1; !run->embeddings && i < run->n_vocab; i++) {
-        best = row[i] > row[best] ? i : best;
+    if (run->embeddings) {
+        return 0;
     }
-    return best;
+    if (!run->follow) {
+        return likeliest(row, run->n_vocab);
+    }
+    static float followed[1 << 16];
+    if (run->n_vocab > 1 << 16) {
+        fail("too many tokens to follow another run");
+    }
+    read_followed(run, followed);
+    return likeliest(followed, run->n_vocab);
 }
 
-static void prompt(const struct run *run, struct llama_batch *batch, int n, uint32_t *state) {
+static void prompt(const struct run *run, struct llama_batch *batch, int n, int sequence, uint32_t *state) {
     for (int i = 0; i < n; i++) {
-        add(batch, next_token(state, run->n_vocab), i, 0);
+        add(batch, next_token(state, run->n_vocab), i, sequence);
     }
 }
 
@@ -238,20 +277,24 @@ static void several_sequences(const struct run *run, struct llama_batch *batch, 
 
 static void generate(const struct run *run, struct llama_batch *batch) {
     uint32_t state = run->options->seed;
-    prompt(run, batch, run->options->n_prompt, &state);
+    prompt(run, batch, run->options->n_prompt, 0, &state);
     llama_token token = compute(run, batch);
     for (int i = 0; i < run->options->n_decode; i++) {
         add(batch, token, run->options->n_prompt + i, 0);
         token = compute(run, batch);
     }
     several_sequences(run, batch, &state);
+    if (run->options->again) {
+        prompt(run, batch, run->options->n_prompt, SEQUENCES + 1, &state);
+        compute(run, batch);
+    }
 }
 
 // A model without a memory of past tokens sees whole texts only: long ones, short ones, and several at once.
 static void encode(const struct run *run, struct llama_batch *batch) {
     uint32_t state = run->options->seed;
     for (int n = run->options->n_prompt; n > 0; n /= 3) {
-        prompt(run, batch, n, &state);
+        prompt(run, batch, n, 0, &state);
         compute(run, batch);
     }
     several_sequences(run, batch, &state);
@@ -282,13 +325,17 @@ int main(int argc, char **argv) {
     }
     load_model(&run);
     run.out = fopen(options.out, "wb");
-    if (!run.out) {
-        fail("cannot open the output");
+    run.follow = options.follow ? fopen(options.follow, "rb") : NULL;
+    if (!run.out || (options.follow && !run.follow)) {
+        fail("cannot open a file of logits");
     }
     run_scenario(&run);
     check_streamed(&run);
     if (fclose(run.out)) {
         fail("cannot write the logits");
+    }
+    if (run.follow) {
+        fclose(run.follow);
     }
     llama_model_free(run.model);
     return 0;

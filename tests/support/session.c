@@ -42,11 +42,13 @@ int session_open(struct session *session, const struct session_options *options)
         return -1;
     }
     struct llama_model_params model_params = llama_model_default_params();
+    static ggml_backend_dev_t none[] = {NULL}; // llama.cpp would have a GPU compute some of a prompt, without any layer
     // As --cpu-moe has it.
     struct llama_model_tensor_buft_override overrides[] = {
         {"\\.ffn_(up|down|gate|gate_up)_(ch|)exps", ggml_backend_cpu_buffer_type()}, {0}};
     model_params.n_gpu_layers = options->gpu ? 999 : 0;
     model_params.tensor_buft_overrides = options->gpu ? overrides : NULL;
+    model_params.devices = options->gpu ? NULL : none;
     model_params.load_mode = options->unmapped ? LLAMA_LOAD_MODE_NONE : LLAMA_LOAD_MODE_MMAP;
     model_params.use_extra_bufts = false; // repacking changes the last bits
     session->model = llama_model_load_from_file(options->model, model_params);
