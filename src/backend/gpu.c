@@ -87,7 +87,7 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     }
     gpu->stream = stream;
     gpu->knobs = knobs;
-    gpu->layers = (struct gn_gpu_layers){calloc(n, sizeof *gpu->layers.layer), n};
+    gpu->layers = (struct gn_gpu_layers){calloc(n ? n : 1, sizeof *gpu->layers.layer), n};
     gpu->promotions = calloc(most, sizeof *gpu->promotions);
     gpu->candidates = calloc(most, sizeof *gpu->candidates);
     if (!gpu->layers.layer || !gpu->promotions || !gpu->candidates || find_devices(gpu, &list) == 0) {

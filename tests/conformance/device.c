@@ -163,6 +163,12 @@ int main(int argc, char **argv) {
         fputs("usage: conformance-device TINY LOGITS PLUGIN FOLDER [CASE...]\n", stderr);
         return 2;
     }
+    char line[PATH_MAX + 32];
+    snprintf(line, sizeof line, "'%s' --has-device 2>/dev/null", argv[2]);
+    if (system(line)) {
+        puts("skipped: llama.cpp knows of no GPU here");
+        return SKIPPED;
+    }
     // A software device computes with all cores, and the CPU with all that is left: they would only wait for each
     // other.
     setenv("LP_NUM_THREADS", "1", 0);

@@ -37,6 +37,7 @@ struct run {
 
 static const char help[] =
     "usage: conformance-logits MODEL OUT [options]\n"
+    "       conformance-logits --has-device   ends with 0 when llama.cpp knows of a GPU\n"
     "  --plugin PATH   stream through this ggml backend\n"
     "  --follow FILE   decode the likeliest tokens by this file, another run's OUT, not by its own\n"
     "  --prompt N      tokens of the first batch (default 40)\n"
@@ -313,7 +314,16 @@ static void run_scenario(struct run *run) {
     llama_free(run->context);
 }
 
+static bool has_device(void) {
+    load_backends();
+    return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) ||
+           ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_IGPU);
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--has-device") == 0) {
+        return !has_device();
+    }
     struct options options = {
         .seed = 1, .n_prompt = 40, .n_decode = 24, .n_ubatch = 16, .n_threads = 2, .load_mode = LLAMA_LOAD_MODE_MMAP};
     parse(&options, argc, argv);
