@@ -19,8 +19,8 @@
 #include <string.h>
 
 #define BOUND 1e-5
-#define AS_NEAR 2        // times stock's own error
-#define SMALL_PART 0.125 // of what one expert does
+#define AS_NEAR 2       // times stock's own error
+#define SMALL_PART 0.25 // of what one expert does
 
 // Dense weights as well: where a CPU rounds their inputs to 8 bits, a difference vanishes or grows.
 #define F32 "--type F32 --widen"
