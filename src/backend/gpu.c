@@ -75,6 +75,8 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     }
     if (list.n == 0) {
         mention_gpu(knobs);
+    }
+    if (list.n == 0 || stream->map.n_layers == 0) {
         return NULL;
     }
     struct gn_gpu *gpu = calloc(1, sizeof *gpu);
@@ -90,7 +92,8 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     gpu->layers = (struct gn_gpu_layers){calloc(n ? n : 1, sizeof *gpu->layers.layer), n};
     gpu->promotions = calloc(most, sizeof *gpu->promotions);
     gpu->candidates = calloc(most, sizeof *gpu->candidates);
-    if (!gpu->layers.layer || !gpu->promotions || !gpu->candidates || find_devices(gpu, &list) == 0) {
+    gpu->tier_of = calloc(n, sizeof(struct gn_tier *));
+    if (!gpu->layers.layer || !gpu->tier_of || !gpu->promotions || !gpu->candidates || find_devices(gpu, &list) == 0) {
         gn_gpu_close(gpu);
         return NULL;
     }
@@ -163,10 +166,10 @@ static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
             gn_gpu_tier_open(tier, &gpu->layers, run, (uint32_t)gpu->knobs->value[GN_GPU_INSERTS]);
         }
     }
-    gpu->stream->tiers = gpu->tier_of = calloc(gpu->layers.n, sizeof(struct gn_tier *));
+    gpu->stream->tiers = gpu->tier_of;
     for (uint32_t l = 0; l < gpu->layers.n; l++) {
         struct gn_gpu_layer *layer = &gpu->layers.layer[l];
-        if (layer->tier && (!layer->tier->open || !gpu->tier_of)) {
+        if (layer->tier && !layer->tier->open) {
             layer->tier = NULL;
         }
         if (layer->tier) {

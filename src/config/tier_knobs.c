@@ -53,7 +53,7 @@ int gn_tiers_from_knobs(const struct gn_knobs *knobs, struct gn_tier_list *list,
         *list = (struct gn_tier_list){.n = 1, .tier[0] = {.size = GN_TIER_SLOTS, .slots = (uint32_t)slots}};
         return 0;
     }
-    if (strcasecmp(cache, "off") && !parse_short(cache, list)) {
+    if (strcasecmp(cache, "off") != 0 && !parse_short(cache, list)) {
         list->tier[0].name[0] = 0;
         keep_devices(list);
     }
