@@ -14,6 +14,10 @@ foreach(case text budget faults counters prefill none two odd dense)
     list(APPEND gpu_tests gpu.${case})
 endforeach()
 
+# Simulator and engine, tier by tier.
+add_test(NAME gpu.simulator COMMAND test_simulator ${demo_model} $<TARGET_FILE:guanaco> ${test_models} Vulkan0)
+list(APPEND gpu_tests gpu.simulator)
+
 # Every architecture.
 if(NOT GUANACO_SANITIZE)
     add_executable(conformance-device conformance/device.c conformance/harness.c)
