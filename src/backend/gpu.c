@@ -156,9 +156,27 @@ static void tell_chances(const struct gn_gpu *gpu, uint32_t l) {
     }
 }
 
+// Says which layers no device can have.
+static void say_unfit(const struct gn_gpu *gpu) {
+    uint32_t n = 0, first = 0;
+    for (uint32_t l = gpu->layers.n; l-- > 0;) {
+        if (!gpu->layers.layer[l].fits) {
+            first = gpu->stream->map.layers[l]->block;
+            n++;
+        }
+    }
+    if (n > 0) {
+        gn_warn(
+            "%u of %u layers stay with the CPU (block %u for one): a GPU cannot hold their weights or compute their "
+            "operations",
+            n, gpu->layers.n, first);
+    }
+}
+
 // Opens the tiers. Those that do not open serve no layer.
 static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     gpu->opened = true;
+    say_unfit(gpu);
     share_out_layers(gpu);
     for (uint32_t t = 0; t < gpu->n_tiers; t++) {
         struct gn_gpu_tier *tier = &gpu->tiers[t];
