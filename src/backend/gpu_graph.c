@@ -185,10 +185,8 @@ static void build(struct gn_gpu_graph *graph, const struct gn_moe_run *run, uint
 static bool stand_in(const struct gn_gpu_shape *shape, uint32_t n_slots, struct ggml_context **context,
                      struct ggml_tensor **parts) {
     *context = ggml_init((struct ggml_init_params){ggml_tensor_overhead() * GN_GPU_PARTS, NULL, true});
-    for (uint32_t p = 0; *context && p < shape->n_parts; p++) {
-        const struct gn_gpu_part *part = &shape->part[p];
-        parts[p] = part->ne1 ? ggml_new_tensor_3d(*context, part->type, part->ne0, part->ne1, n_slots)
-                             : ggml_new_tensor_2d(*context, part->type, part->ne0, n_slots);
+    if (*context) {
+        gn_gpu_shape_tensors(shape, n_slots, *context, parts);
     }
     return *context != NULL;
 }

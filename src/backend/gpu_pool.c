@@ -38,6 +38,15 @@ bool gn_gpu_shape_same(const struct gn_gpu_shape *a, const struct gn_gpu_shape *
     return same;
 }
 
+void gn_gpu_shape_tensors(const struct gn_gpu_shape *shape, uint32_t n_slots, struct ggml_context *context,
+                          struct ggml_tensor **parts) {
+    for (uint32_t p = 0; p < shape->n_parts; p++) {
+        const struct gn_gpu_part *part = &shape->part[p];
+        parts[p] = part->ne1 ? ggml_new_tensor_3d(context, part->type, part->ne0, part->ne1, n_slots)
+                             : ggml_new_tensor_2d(context, part->type, part->ne0, n_slots);
+    }
+}
+
 // ------------------------------------------------------------------------------------------------- the device
 
 ggml_backend_dev_t gn_gpu_find(const char *name) {
@@ -113,11 +122,7 @@ bool gn_gpu_pool_open(struct gn_gpu_pool *pool, struct gn_gpu_device *gpu, const
     if (!pool->context) {
         return false;
     }
-    for (uint32_t p = 0; p < shape->n_parts; p++) {
-        const struct gn_gpu_part *part = &shape->part[p];
-        pool->part[p] = part->ne1 ? ggml_new_tensor_3d(pool->context, part->type, part->ne0, part->ne1, n_slots)
-                                  : ggml_new_tensor_2d(pool->context, part->type, part->ne0, n_slots);
-    }
+    gn_gpu_shape_tensors(shape, n_slots, pool->context, pool->part);
     pool->buffer = gn_gpu_faults(gpu) ? NULL : ggml_backend_alloc_ctx_tensors_from_buft(pool->context, gpu->type);
     if (!pool->buffer) {
         gn_gpu_pool_close(pool);

@@ -32,6 +32,10 @@ size_t gn_gpu_shape_bytes(const struct gn_gpu_shape *shape);   // of one expert
 size_t gn_gpu_shape_largest(const struct gn_gpu_shape *shape); // of its largest part
 bool gn_gpu_shape_same(const struct gn_gpu_shape *a, const struct gn_gpu_shape *b);
 
+// Makes the tensors of n_slots experts, one for each part, in a context without memory of its own.
+void gn_gpu_shape_tensors(const struct gn_gpu_shape *shape, uint32_t n_slots, struct ggml_context *context,
+                          struct ggml_tensor **parts);
+
 struct gn_gpu_device {
     ggml_backend_dev_t device;
     const char *name;             // as llama.cpp prints it
