@@ -83,13 +83,10 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     if (!gpu) {
         return NULL;
     }
-    uint32_t most = 1, n = stream->map.n_layers;
-    for (uint32_t l = 0; l < n; l++) {
-        most = stream->map.layers[l]->n_experts > most ? stream->map.layers[l]->n_experts : most;
-    }
+    uint32_t most = gn_expert_map_most_experts(&stream->map), n = stream->map.n_layers;
     gpu->stream = stream;
     gpu->knobs = knobs;
-    gpu->layers = (struct gn_gpu_layers){calloc(n ? n : 1, sizeof *gpu->layers.layer), n};
+    gpu->layers = (struct gn_gpu_layers){calloc(n, sizeof *gpu->layers.layer), n};
     gpu->promotions = calloc(most, sizeof *gpu->promotions);
     gpu->candidates = calloc(most, sizeof *gpu->candidates);
     gpu->tier_of = calloc(n, sizeof(struct gn_tier *));

@@ -62,11 +62,8 @@ struct gn_fetch {
 };
 
 int gn_fetch_open(struct gn_stream *stream) {
-    uint32_t most = 1, n_spares = stream->spares.n;
-    for (uint32_t l = 0; l < stream->map.n_layers; l++) {
-        uint32_t n = stream->map.layers[l]->n_experts;
-        most = n > most ? n : most;
-    }
+    uint32_t most = gn_expert_map_most_experts(&stream->map), n_spares = stream->spares.n;
+    most = most ? most : 1;
     struct gn_fetch *fetch = calloc(1, sizeof *fetch);
     if (!fetch) {
         return -ENOMEM;

@@ -199,6 +199,14 @@ uint64_t gn_expert_map_largest_slot(const struct gn_expert_map *map) {
     return largest;
 }
 
+uint32_t gn_expert_map_most_experts(const struct gn_expert_map *map) {
+    uint32_t most = 0;
+    for (uint32_t l = 0; l < map->n_layers; l++) {
+        most = map->layers[l]->n_experts > most ? map->layers[l]->n_experts : most;
+    }
+    return most;
+}
+
 uint64_t gn_expert_map_slot_bytes(const struct gn_expert_map *map) {
     uint64_t bytes = 0;
     for (uint32_t l = 0; l < map->n_layers; l++) {

@@ -69,6 +69,9 @@ void gn_expert_map_free(struct gn_expert_map *map); // what it holds, not the st
 // The largest slot any layer needs, bytes; 0 when there are no layers.
 uint64_t gn_expert_map_largest_slot(const struct gn_expert_map *map);
 
+// The most experts that any layer has; 0 when there are no layers.
+uint32_t gn_expert_map_most_experts(const struct gn_expert_map *map);
+
 // Bytes that slots for all experts take.
 uint64_t gn_expert_map_slot_bytes(const struct gn_expert_map *map);
 
