@@ -13,6 +13,10 @@
 
 #define SLACK ((uint64_t)1 << 20)
 
+// The kernel's own part varies: pages that another process holds stay in the cache and are not read again, and what it
+// reads ahead follows what is free. Experts that were read would show in every attempt.
+#define N_ATTEMPTS 5
+
 struct load {
     const char *model, *plugin;
     uint64_t *read; // shared with the child
@@ -60,14 +64,19 @@ int main(int argc, char **argv) {
     }
     uint64_t *read = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct load small = {argv[1], argv[3], &read[0]}, large = {argv[2], argv[3], &read[1]};
-    if (in_child(load_in_child, &small) || in_child(load_in_child, &large)) {
-        return 1;
+    for (int attempt = 0; attempt < N_ATTEMPTS; attempt++) {
+        if (in_child(load_in_child, &small) || in_child(load_in_child, &large)) {
+            return 1;
+        }
+        printf("read while loading: %" PRIu64 " bytes of the small model, %" PRIu64 " of the large one\n", read[0],
+               read[1]);
+        if (read[0] == 0) {
+            printf("this file system does not count: nothing is proven\n");
+            return 77; // skipped
+        }
+        if (read[1] <= read[0] + SLACK) {
+            return 0;
+        }
     }
-    printf("read while loading: %" PRIu64 " bytes of the small model, %" PRIu64 " of the large one\n", read[0],
-           read[1]);
-    if (read[0] == 0) {
-        printf("this file system does not count: nothing is proven\n");
-        return 77; // skipped
-    }
-    return read[1] > read[0] + SLACK;
+    return 1;
 }
