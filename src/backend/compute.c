@@ -1,11 +1,10 @@
 // Runs the graphs that ggml hands us: a MoE layer's products and what lies between them, expert by expert as they
 // arrive, and anything else node by node through the CPU backend.
 //
-// The rows of a batch are sorted by expert. For a group of experts that are in memory, their rows of every input are
-// gathered into compact arrays; each product becomes one ggml_mul_mat_id of one expert over its rows, each operation
-// between products one operation over the rows of the whole group; the results are scattered to where ggml expects
-// them. With that, decode and prefill are the same code, a layer needs no more memory than one expert and its rows, and
-// the results have stock's bits: the same kernels see the same rows.
+// The rows of a batch are sorted by expert. For a group of experts that are in memory, the products become jobs of ours
+// (products.h), each operation between products one operation over the rows of the whole group in compact arrays, and
+// the results are scattered to where ggml expects them. With that, decode and prefill are the same code, a layer needs
+// no more memory than one expert and its rows, and the results have stock's bits: the same kernels see the same rows.
 #include "backend/gpu.h"
 #include "backend/lookahead.h"
 #include "backend/moe_run.h"
@@ -186,7 +185,7 @@ static enum ggml_status compute_ready(struct gn_compute *compute, const struct g
         size_t rows = 0;
         do {
             rows += gn_moe_run_rows(run, ready[i++].index);
-        } while (i < n && (rows + gn_moe_run_rows(run, ready[i].index)) * run->row_bytes <= GROUP_BYTES);
+        } while (i < n && (rows + gn_moe_run_rows(run, ready[i].index)) * run->compact_bytes <= GROUP_BYTES);
         if (compute->abort && compute->abort(compute->abort_context)) {
             return GGML_STATUS_ABORTED;
         }
@@ -284,6 +283,10 @@ static enum ggml_status run_experts(struct gn_compute *compute, struct gn_stream
                                     const struct gn_fetch_request *request) {
     struct gn_ready ready[READY_AT_ONCE];
     uint32_t placed = 0;
+    if (gn_moe_run_plan(&compute->run, &compute->scratch)) {
+        gn_fail("%s", compute->run.error);
+        return GGML_STATUS_ALLOC_FAILED;
+    }
     if (!request->prefill && gn_moe_run_can_wait(&compute->run)) {
         placed = gn_fetch_placed(stream, ready, READY_AT_ONCE);
     }

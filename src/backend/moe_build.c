@@ -17,12 +17,15 @@ void gn_moe_run_scatter(struct gn_moe_run *run, const struct gn_ready *ready, ui
 // Gives every node and input its compact array for `rows` rows.
 static bool place_rows(struct gn_moe_run *run, struct gn_scratch *scratch, size_t rows) {
     size_t spare = ((size_t)run->n_nodes + run->n_inputs) * 64;
-    uint8_t *memory = gn_scratch_get(scratch, GN_SCRATCH_ROWS, rows * run->row_bytes + spare);
+    uint8_t *memory = gn_scratch_get(scratch, GN_SCRATCH_ROWS, rows * run->compact_bytes + spare);
     if (!memory) {
         return false;
     }
     for (uint32_t i = 0; i < run->n_nodes + run->n_inputs; i++) {
         bool is_node = i < run->n_nodes;
+        if (!is_node && run->inputs[i - run->n_nodes].per_token) {
+            continue;
+        }
         float **at = is_node ? &run->nodes[i].rows : &run->inputs[i - run->n_nodes].rows;
         const struct ggml_tensor *tensor = is_node ? run->nodes[i].tensor : run->inputs[i - run->n_nodes].tensor;
         *at = (float *)memory;
@@ -41,8 +44,8 @@ struct builder {
     uint32_t n;
     uint32_t n_rows;
     int32_t *zeros, *ids; // [n_rows]
+    uint32_t *token;      // [n_rows] whose row it is
     uint32_t *first;      // [n + 1] each expert's first row
-    bool few_rows;        // no expert has many: products may be made by jobs
 };
 
 static struct ggml_tensor *ids_tensor(const struct builder *builder, int32_t *ids, int64_t rows) {
@@ -109,50 +112,52 @@ static void build_row_wise(const struct builder *builder, const struct gn_run_no
     ggml_build_forward_expand(builder->graph, tensor);
 }
 
-// Whether the CPU backend has a routine for a row of the product's weights.
-static bool has_routine(const struct gn_moe_run *run, const struct gn_run_node *node) {
-    const struct ggml_type_traits_cpu *traits = run->traits ? run->traits(node->tensor->src[0]->type) : NULL;
-    return traits && traits->vec_dot;
-}
-
-// Whether a product can be made by a job of our own.
-static bool job_can(const struct builder *builder, const struct gn_run_node *node) {
-    return builder->few_rows && has_routine(builder->run, node);
-}
-
 // Whether two products can share a job: the same rows, quantised alike.
 static bool same_input(const struct builder *builder, const struct gn_run_node *a, const struct gn_run_node *b) {
-    return b->operand[0].kind == GN_OPERAND_WEIGHT && a->operand[1].kind == b->operand[1].kind &&
-           a->operand[1].index == b->operand[1].index && a->operand[1].column == b->operand[1].column &&
+    return b->job && a->operand[1].kind == b->operand[1].kind && a->operand[1].index == b->operand[1].index &&
+           a->operand[1].column == b->operand[1].column &&
            builder->run->traits(a->tensor->src[0]->type)->vec_dot_type ==
                builder->run->traits(b->tensor->src[0]->type)->vec_dot_type;
 }
 
-// Bytes of one row as the product wants it.
-static size_t quantised_bytes(const struct builder *builder, const struct gn_run_node *node) {
-    const struct ggml_tensor *weight = node->tensor->src[0];
-    size_t bytes = ggml_row_size(builder->run->traits(weight->type)->vec_dot_type, weight->ne[0]);
-    return (bytes + 63) / 64 * 64;
+// Where the job takes its inputs from.
+static void take_inputs(const struct builder *builder, struct gn_run_node *node, struct gn_product_job *job,
+                        uint8_t **quantised) {
+    const struct gn_moe_run *run = builder->run;
+    const struct gn_operand *operand = &node->operand[1];
+    const struct gn_run_input *input = operand->kind == GN_OPERAND_INPUT ? &run->inputs[operand->index] : NULL;
+    if (input && input->per_token) {
+        job->inputs = (const float *)input->data;
+        job->input_stride = input->tensor->nb[2];
+        job->n_inputs = (uint32_t)run->n_tokens;
+        job->input_of = builder->token;
+        job->quantised = node->quantised;
+        job->quantised_before = node->quantised_before;
+        node->quantised_before = true;
+        return;
+    }
+    const struct ggml_tensor *rows = rows_tensor(builder, operand, 0, builder->n_rows);
+    job->inputs = rows->data;
+    job->input_stride = rows->nb[1];
+    job->n_inputs = builder->n_rows;
+    job->input_of = NULL;
+    job->quantised = *quantised;
+    job->quantised_before = false;
+    *quantised += job->quantised_stride * builder->n_rows;
 }
 
 // Builds the job of node i, together with the next node where that takes the same rows. Returns how many nodes it made.
 static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_product_job *job, uint8_t **quantised,
                           const uint8_t ***pointers) {
     struct gn_moe_run *run = builder->run;
-    const struct gn_run_node *node = &run->nodes[i];
-    const struct ggml_tensor *rows = rows_tensor(builder, &node->operand[1], 0, builder->n_rows);
+    struct gn_run_node *node = &run->nodes[i];
     enum ggml_type input_type = run->traits(node->tensor->src[0]->type)->vec_dot_type;
     job->width = node->tensor->src[0]->ne[0];
-    job->rows = rows->data;
-    job->row_stride = rows->nb[1];
-    job->n_rows = builder->n_rows;
-    job->shared = node->operand[1].kind == GN_OPERAND_INPUT && run->inputs[node->operand[1].index].shared;
+    job->quantise = input_type == GGML_TYPE_F32 ? NULL : run->traits(input_type)->from_float;
+    job->quantised_stride = gn_quantised_bytes(run, node);
+    take_inputs(builder, node, job, quantised);
     job->n_experts = builder->n;
     job->first = builder->first;
-    job->quantise = input_type == GGML_TYPE_F32 ? NULL : run->traits(input_type)->from_float;
-    job->quantised = *quantised;
-    job->quantised_stride = quantised_bytes(builder, node);
-    *quantised += job->quantised_stride * builder->n_rows;
     job->stream = run->arriving ? run->stream : NULL;
     job->arriving = builder->ready;
     job->deferred = &run->deferred;
@@ -170,8 +175,7 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
         job->product[p].out = run->nodes[i].rows;
         job->product[p].dot = run->traits(weight->type)->vec_dot;
         i++;
-    } while (job->n_products < GN_JOB_PRODUCTS && i < run->n_nodes && same_input(builder, node, &run->nodes[i]) &&
-             job_can(builder, &run->nodes[i]));
+    } while (job->n_products < GN_JOB_PRODUCTS && i < run->n_nodes && same_input(builder, node, &run->nodes[i]));
     gn_product_job_build(job, run->n_threads, builder->context, builder->graph);
     return job->n_products;
 }
@@ -183,8 +187,8 @@ static struct gn_product_job *jobs_memory(const struct builder *builder, const u
     size_t jobs = (run->n_nodes * sizeof(struct gn_product_job) + 63) / 64 * 64;
     size_t weights = ((size_t)run->n_nodes * builder->n * sizeof **pointers + 63) / 64 * 64, rows = 0;
     for (uint32_t i = 0; i < run->n_nodes; i++) {
-        if (run->nodes[i].operand[0].kind == GN_OPERAND_WEIGHT && job_can(builder, &run->nodes[i])) {
-            rows += quantised_bytes(builder, &run->nodes[i]) * builder->n_rows;
+        if (run->nodes[i].job && !run->nodes[i].quantised) {
+            rows += gn_quantised_bytes(run, &run->nodes[i]) * builder->n_rows;
         }
     }
     uint8_t *memory = gn_scratch_get(builder->scratch, GN_SCRATCH_JOBS, jobs + weights + rows);
@@ -206,7 +210,7 @@ static bool build_nodes(const struct builder *builder) {
         if (node->operand[0].kind != GN_OPERAND_WEIGHT) {
             build_row_wise(builder, node);
             i++;
-        } else if (job_can(builder, node)) {
+        } else if (node->job) {
             i += build_job(builder, i, jobs++, &quantised, &pointers);
         } else {
             build_products(builder, node);
@@ -216,59 +220,28 @@ static bool build_nodes(const struct builder *builder) {
     return true;
 }
 
-bool gn_moe_run_can_wait(const struct gn_moe_run *run) {
-    for (uint32_t i = 0; i < run->n_nodes; i++) {
-        if (run->nodes[i].operand[0].kind == GN_OPERAND_WEIGHT && !has_routine(run, &run->nodes[i])) {
-            return false;
-        }
-    }
-    for (uint32_t i = 0; i < run->n_cpu; i++) {
-        if (gn_moe_run_rows(run, i) > GN_FEW_ROWS) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// Finds the inputs that have one row for a whole token, where there is one token, and that only jobs take.
-static void find_shared(const struct builder *builder) {
-    struct gn_moe_run *run = builder->run;
-    for (uint32_t i = 0; i < run->n_inputs; i++) {
-        run->inputs[i].shared = run->n_tokens == 1 && run->inputs[i].tensor->ne[1] == 1;
-    }
-    for (uint32_t i = 0; i < run->n_nodes; i++) {
-        const struct gn_run_node *node = &run->nodes[i];
-        bool job = node->operand[0].kind == GN_OPERAND_WEIGHT && job_can(builder, node);
-        for (int s = 0; s < 3; s++) {
-            if (node->operand[s].kind == GN_OPERAND_INPUT && !(job && s == 1)) {
-                run->inputs[node->operand[s].index].shared = false;
-            }
-        }
-    }
-}
-
 // Counts the group's rows and notes whose they are.
 static bool number_rows(struct builder *builder) {
     const struct gn_moe_run *run = builder->run;
-    builder->few_rows = true;
     for (uint32_t i = 0; i < builder->n; i++) {
-        uint32_t rows = gn_moe_run_rows(run, builder->ready[i].index);
-        builder->n_rows += rows;
-        builder->few_rows = builder->few_rows && rows <= GN_FEW_ROWS;
+        builder->n_rows += gn_moe_run_rows(run, builder->ready[i].index);
     }
-    size_t bytes = (2 * (size_t)builder->n_rows + builder->n + 1) * sizeof(int32_t);
+    size_t bytes = (3 * (size_t)builder->n_rows + builder->n + 1) * sizeof(int32_t);
     builder->zeros = gn_scratch_get(builder->scratch, GN_SCRATCH_IDS, bytes);
     if (!builder->zeros) {
         return false;
     }
     builder->ids = builder->zeros + builder->n_rows;
-    builder->first = (uint32_t *)(builder->ids + builder->n_rows);
+    builder->token = (uint32_t *)(builder->ids + builder->n_rows);
+    builder->first = builder->token + builder->n_rows;
     memset(builder->zeros, 0, builder->n_rows * sizeof *builder->zeros);
     uint32_t at = 0;
     for (uint32_t i = 0; i < builder->n; i++) {
         builder->first[i] = at;
-        for (uint32_t r = gn_moe_run_rows(run, builder->ready[i].index); r > 0; r--) {
-            builder->ids[at++] = (int32_t)run->experts[builder->ready[i].index];
+        uint32_t expert = builder->ready[i].index;
+        for (uint32_t r = run->row_start[expert]; r < run->row_start[expert + 1]; r++, at++) {
+            builder->ids[at] = (int32_t)run->experts[expert];
+            builder->token[at] = run->rows[r] / (uint32_t)run->n_used;
         }
     }
     builder->first[builder->n] = at;
@@ -288,9 +261,10 @@ struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *
         return NULL;
     }
     *copies = (struct gn_row_copies){.run = run, .ready = ready, .n = n};
-    find_shared(&builder);
     run->scatters = builder.n_rows >= MANY_ROWS;
-    if (run->scatters) {
+    if (!run->gathers) {
+        // jobs take all inputs where they lie
+    } else if (run->scatters) {
         gn_rows_gather_node(copies, builder.context, builder.graph);
     } else {
         gn_rows_gather(copies, 0, 1);

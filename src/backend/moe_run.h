@@ -5,6 +5,7 @@
 //     gn_moe_run_add() …        collect nodes, until one does not belong
 //     gn_moe_run_count()        which experts are used
 //     gn_moe_run_sort()         which rows belong to which expert
+//     gn_moe_run_plan()         how the CPU makes the products
 //     for each group of experts: gn_moe_run_build(), compute, gn_moe_run_scatter()
 //     gn_moe_run_clear()
 //
@@ -42,13 +43,17 @@ struct gn_run_node {
     struct gn_operand operand[3];
     bool scatter; // no later node of the run lies on its memory
     float *rows;  // compact
+    bool job;     // a product of ours (products.h), else ggml_mul_mat_id's
+    // Its inputs, quantised, where they are a batch's tokens: once for all groups.
+    uint8_t *quantised;
+    bool quantised_before; // that is done
 };
 
 struct gn_run_input {
     struct ggml_tensor *tensor; // [ne0, n_used or 1, n_tokens]
     const uint8_t *data;        // its bytes, or a copy of them
     bool saved;                 // a copy, because a result lies on them
-    bool shared;                // all rows are one and the same, and products alone take it: it is gathered once
+    bool per_token;             // a token's rows are all the same, and jobs alone take it: it is not gathered
     float *rows;
 };
 
@@ -66,8 +71,10 @@ struct gn_moe_run {
     uint32_t n_inputs;
     struct gn_deferred deferred; // until computing waits for an expert that is on its way
     bool arriving;               // experts may be still on their way when their graph is computed
+    bool gathers;                // some inputs are gathered
     bool scatters;               // the graph built last copies its results out by itself
-    size_t row_bytes;            // compact memory one row needs
+    size_t row_bytes;            // compact memory one row needs, if all inputs are gathered
+    size_t compact_bytes;        // the same, of those that the plan has gathered
 
     uint32_t *experts; // [n_experts] used: first those that the CPU computes, then those on a device, each ascending
     uint32_t n_experts, n_cpu;
@@ -94,7 +101,13 @@ static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t ex
     return run->row_start[expert + 1] - run->row_start[expert];
 }
 
-// Whether the run's graphs can wait for weights: all products are jobs (products.h).
+// Decides how the CPU's products are made. Returns 0, or -ENOMEM with run->error.
+int gn_moe_run_plan(struct gn_moe_run *run, struct gn_scratch *scratch);
+
+// Bytes of one input row as a job's routine wants it, padded.
+size_t gn_quantised_bytes(const struct gn_moe_run *run, const struct gn_run_node *node);
+
+// Whether the run's graphs can wait for weights: all products are jobs. After the plan.
 bool gn_moe_run_can_wait(const struct gn_moe_run *run);
 
 // Gathers the rows of n ready experts and builds their graph. NULL when memory is short. The graph is the scratch's,

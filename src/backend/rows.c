@@ -2,12 +2,6 @@
 
 #include <string.h>
 
-static void gather_shared(const struct gn_run_input *input, int ith) {
-    if (ith == 0) {
-        memcpy(input->rows, input->data, (size_t)input->tensor->ne[0] * sizeof(float));
-    }
-}
-
 // Copies one array's rows. `strided` is [n_used or 1, n_tokens] rows of ggml's, compact ones lie one after another.
 static void copy(const struct gn_row_copies *copies, const struct ggml_tensor *tensor, uint8_t *strided, float *compact,
                  bool gather, int ith, int nth) {
@@ -32,9 +26,7 @@ static void copy(const struct gn_row_copies *copies, const struct ggml_tensor *t
 void gn_rows_gather(const struct gn_row_copies *copies, int ith, int nth) {
     for (uint32_t i = 0; i < copies->run->n_inputs; i++) {
         const struct gn_run_input *input = &copies->run->inputs[i];
-        if (input->shared) {
-            gather_shared(input, ith);
-        } else {
+        if (!input->per_token) {
             copy(copies, input->tensor, (uint8_t *)(uintptr_t)input->data, input->rows, true, ith, nth);
         }
     }

@@ -11,7 +11,8 @@ enum gn_scratch_part {
     GN_SCRATCH_COPIES,   // inputs that a result lies on
     GN_SCRATCH_SORT,     // rows sorted by expert
     GN_SCRATCH_IDS,      // expert ids for products and biases
-    GN_SCRATCH_JOBS,     // products for few rows, with their quantised rows
+    GN_SCRATCH_JOBS,     // a group's products, with their quantised rows
+    GN_SCRATCH_TOKENS,   // quantised inputs of a whole batch
     GN_SCRATCH_COPY_JOB, // what is copied in and out of the compact rows
     GN_SCRATCH_GUESS,    // a router's input and scores
     GN_SCRATCH_GPU,      // the experts that a device computes
