@@ -2,15 +2,24 @@
 
 #include <math.h>
 
-#define FIRST_REST 16
+#define FIRST_REST 8 // nothing is known yet, and all is new to the caches
+#define REST_WITHOUT 16
+#define REST_WITH 64
 #define LONGEST_REST 1024
+#define GUESS 0.02      // of the gain; counts as one round
 #define ROUNDS 16u      // over which the gain is averaged
 #define CLEAR_ROUNDS 3u // fewer are no clear verdict
 #define CLEAR 2.0       // standard errors that the gain must be from 0
 #define RESTING 2       // as a stretch
 
 void gn_trial_begin(struct gn_trial *trial) {
-    *trial = (struct gn_trial){.pays = true, .with_first = true, .rest = FIRST_REST};
+    *trial = (struct gn_trial){.pays = true,
+                               .with_first = true,
+                               .stretch = RESTING,
+                               .rest = FIRST_REST,
+                               .gain = GUESS,
+                               .spread = GUESS * GUESS,
+                               .rounds = 1};
 }
 
 bool gn_trial_with(const struct gn_trial *trial) {
@@ -35,7 +44,8 @@ static void judge(struct gn_trial *trial) {
     trial->pays = trial->gain > 0;
     double error = sqrt(trial->spread / trial->rounds);
     bool clear = trial->rounds >= CLEAR_ROUNDS && fabs(trial->gain) > CLEAR * error;
-    trial->rest = !clear ? FIRST_REST : trial->rest < LONGEST_REST ? 2 * trial->rest : LONGEST_REST;
+    uint32_t rest = clear ? 2 * trial->rest : trial->rest / 2, least = trial->pays ? REST_WITH : REST_WITHOUT;
+    trial->rest = rest < least ? least : rest > LONGEST_REST ? LONGEST_REST : rest;
 }
 
 // Ends a stretch; the slowest step is left out, as it may have had to do with anything.
@@ -79,5 +89,5 @@ void gn_trial_disturb(struct gn_trial *trial) {
 }
 
 double gn_trial_gain(const struct gn_trial *trial) {
-    return 1 - exp(-trial->gain);
+    return trial->rounds > 1 ? 1 - exp(-trial->gain) : 0;
 }

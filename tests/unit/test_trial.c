@@ -68,6 +68,18 @@ static void the_first_thousand_steps_lose_little(void **state) {
     assert_true(run(&trial, 1000, 0.8, 0.2) < 1000 * 0.82);
 }
 
+// In a run of a hundred steps most of what there is to gain is gained. Mean of many runs.
+static void short_runs_gain(void **state) {
+    (void)state;
+    double time = 0;
+    for (int i = 0; i < 100; i++) {
+        struct gn_trial trial;
+        gn_trial_begin(&trial);
+        time += run(&trial, 100, 0.8, 0.4);
+    }
+    assert_true(time < 100 * 100 * 0.825);
+}
+
 // Speed that drifts, by itself, is no reason to think anything.
 static void drift_is_not_blamed_on_it(void **state) {
     (void)state;
@@ -116,6 +128,7 @@ int main(void) {
         cmocka_unit_test(what_helps_is_kept),
         cmocka_unit_test(what_harms_is_left),
         cmocka_unit_test(the_first_thousand_steps_lose_little),
+        cmocka_unit_test(short_runs_gain),
         cmocka_unit_test(drift_is_not_blamed_on_it),
         cmocka_unit_test(a_verdict_can_change),
         cmocka_unit_test(outliers_do_not_count),
