@@ -8,13 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BENCH_CELLS 34 // two baselines and 32 budgets
+#define BENCH_CELLS 35 // three baselines and 32 budgets
 #define BENCH_ROUNDS 64
 #define BENCH_DEPTHS 8
 #define BENCH_MIB 1048576.0
 
 enum bench_engine {
     BENCH_RESIDENT, // stock llama.cpp, every page of the model in memory
+    BENCH_BUSY,     // the same, while something else reads from the drive all the time
     BENCH_MMAP,     // stock llama.cpp, mapped, in a memory control group that is smaller than the model
     BENCH_OURS,     // streamed
 };
@@ -38,7 +39,7 @@ struct bench_sample {
 
 struct bench_cell {
     enum bench_engine engine;
-    char label[40];        // "25 %", "2.00 GiB", "resident", "mmap, 2.00 GiB"
+    char label[40];        // "25 %", "2.00 GiB", "resident", "resident+reads", "mmap 2.00 GiB"
     struct gn_knobs knobs; // of ours
     uint64_t budget_bytes; // memory for the whole process that the budget stands for; 0: no bound
     uint64_t limit_bytes;  // of the control group; 0: none

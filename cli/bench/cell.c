@@ -1,5 +1,6 @@
 #include "bench/cell.h"
 
+#include "bench/busy.h"
 #include "bench/group.h"
 #include "bench/page_cache.h"
 #include "bench/read_ahead.h"
@@ -43,7 +44,7 @@ static bool load(const struct body *body, struct session *session, struct bench_
                       sizeof run->why)) {
         return false;
     }
-    if (body->cell->engine == BENCH_RESIDENT) {
+    if (body->cell->engine == BENCH_RESIDENT || body->cell->engine == BENCH_BUSY) {
         bench_page_cache_touch(setup->file);
     }
     run->sample.load_seconds = 1e-9 * (double)(gn_now_ns() - start);
@@ -66,6 +67,17 @@ static bool work(const struct body *body, struct session *session, struct bench_
     return good;
 }
 
+// The same while the drive has to read all the time.
+static bool work_beside_reads(const struct body *body, struct session *session, struct bench_run *run) {
+    const struct bench_setup *setup = body->setup;
+    struct bench_busy busy;
+    if (!bench_busy_start(&busy, setup->file, &setup->options->knobs, run->why, sizeof run->why)) {
+        return false;
+    }
+    bool good = work(body, session, run);
+    return bench_busy_stop(&busy, run->why, sizeof run->why) && good;
+}
+
 static bool child_body(void *shared, void *context) {
     struct bench_run *run = shared;
     const struct body *body = context;
@@ -76,7 +88,8 @@ static bool child_body(void *shared, void *context) {
         return false;
     }
     set_environment(body->cell);
-    bool good = load(body, &session, run) && work(body, &session, run);
+    bool busy = body->cell->engine == BENCH_BUSY;
+    bool good = load(body, &session, run) && (busy ? work_beside_reads : work)(body, &session, run);
     if (good && session.engine.mode) {
         snprintf(run->mode, sizeof run->mode, "%s", session.engine.mode());
     }

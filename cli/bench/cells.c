@@ -1,7 +1,10 @@
 #include "bench/cells.h"
 
+#include "bench/expert_reads.h"
+
 #include "config/log.h"
 #include "config/memory.h"
+#include "io/reader.h"
 
 #include <stdio.h>
 
@@ -64,20 +67,41 @@ static void add_streamed(struct bench *bench, const struct bench_options *option
     cell->limit_bytes = options->limit_bytes > 0 ? with_margin(cell->budget_bytes) : 0;
 }
 
-static void add_resident(struct bench *bench, const struct bench_options *options, const struct model_file *file,
-                         const struct measured *measured) {
+// extra: memory that it takes beside the model's.
+static struct bench_cell *add_resident(struct bench *bench, enum bench_engine engine, const char *label,
+                                       const struct model_file *file, const struct measured *measured, uint64_t extra) {
     char need_text[32], have[32];
-    uint64_t need = file->file_bytes + measured->kv + measured->compute + measured->overhead;
+    uint64_t need = file->file_bytes + measured->kv + measured->compute + measured->overhead + extra;
     uint64_t available = gn_memory_available();
-    if (options->no_resident) {
-        return;
-    }
     struct bench_cell *cell = &bench->cells[bench->n_cells++];
-    cell->engine = BENCH_RESIDENT;
-    snprintf(cell->label, sizeof cell->label, "resident");
+    cell->engine = engine;
+    snprintf(cell->label, sizeof cell->label, "%s", label);
     if (need > available) {
         snprintf(cell->left_out, sizeof cell->left_out, "the model needs %s in memory, and this machine can spare %s",
                  gn_format_bytes(need, need_text), gn_format_bytes(available, have));
+    }
+    return cell;
+}
+
+// Reads that are not direct would find the resident model in the page cache.
+static bool reads_directly(const struct model_file *model, bool wanted) {
+    bool direct = wanted;
+    for (uint32_t s = 0; direct && s < model->n_shards; s++) {
+        struct gn_file *file;
+        direct = gn_file_open(model->shards[s], true, 0, 0, &file) == 0 && gn_file_direct(file);
+        gn_file_close(file);
+    }
+    return direct;
+}
+
+static void add_busy(struct bench *bench, const struct bench_options *options, const struct model_file *file,
+                     const struct measured *measured) {
+    struct bench_cell *cell = add_resident(bench, BENCH_BUSY, "resident+reads", file, measured, BENCH_READS_MEMORY);
+    if (!cell->left_out[0] && !reads_directly(file, options->knobs.value[GN_DIRECT])) {
+        snprintf(cell->left_out, sizeof cell->left_out,
+                 "%s, so that its reads would come from the page cache, not from the drive",
+                 options->knobs.value[GN_DIRECT] ? "this file system has no direct I/O"
+                                                 : "direct I/O is off (--direct)");
     }
 }
 
@@ -100,7 +124,12 @@ static void add_mapped(struct bench *bench, const struct bench_options *options,
 void bench_make_cells(struct bench *bench, const struct bench_options *options, const struct model_file *file,
                       const struct measured *measured) {
     bench->n_cells = 0;
-    add_resident(bench, options, file, measured);
+    if (!options->no_resident) {
+        add_resident(bench, BENCH_RESIDENT, "resident", file, measured, 0);
+    }
+    if (!options->no_busy) {
+        add_busy(bench, options, file, measured);
+    }
     add_mapped(bench, options, file, measured);
     for (int b = 0; b < options->n_budgets; b++) {
         add_streamed(bench, options, &options->budgets[b], file, measured);

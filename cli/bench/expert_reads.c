@@ -77,9 +77,11 @@ struct bench_reads *bench_reads_open(const struct model_file *model, const struc
     }
     reads->flights = flights;
     reads->random = 0x9e3779b97f4a7c15u + seed;
-    reads->kind = (enum gn_reader_kind)knobs->value[GN_IO];
-    if (reads->kind == GN_READER_MAPPED) {
-        reads->kind = GN_READER_AUTO; // that one moves nothing, and we want the drive to work
+    reads->options = (struct gn_reader_options){.kind = (enum gn_reader_kind)knobs->value[GN_IO],
+                                                .fail_at = (uint64_t)knobs->value[GN_FAULT_AT],
+                                                .fail_result = (int)knobs->value[GN_FAULT_RESULT]};
+    if (reads->options.kind == GN_READER_MAPPED) {
+        reads->options.kind = GN_READER_AUTO; // that one moves nothing, and we want the drive to work
     }
     if (!find_experts(reads, model, knobs->value[GN_DIRECT], why, why_size)) {
         bench_reads_close(reads);
@@ -132,10 +134,10 @@ static bool take_memory(struct bench_reads *reads, unsigned depth) {
 }
 
 bool bench_reads_set_depth(struct bench_reads *reads, unsigned depth, char *why, size_t why_size) {
-    struct gn_reader_options options = {.kind = reads->kind, .depth = depth};
+    reads->options.depth = depth;
     gn_reader_close(reads->reader);
     reads->reader = NULL;
-    int failed = gn_reader_open(&options, &reads->reader);
+    int failed = gn_reader_open(&reads->options, &reads->reader);
     if (failed) {
         snprintf(why, why_size, "%s", strerror(-failed));
         return false;

@@ -20,7 +20,7 @@ struct bench_reads {
     bool direct;              // past the page cache, in every file
     struct gn_reader *reader; // after bench_reads_set_depth()
     // Its own:
-    enum gn_reader_kind kind;
+    struct gn_reader_options options;
     uint64_t random, memory_bytes;
     uint8_t *memory;
     unsigned n_flights;

@@ -4,7 +4,7 @@
 #include "json.h"
 
 static const char *engine_name(const struct bench_cell *cell) {
-    static const char *const names[] = {"resident", "mmap", "streamed"};
+    static const char *const names[] = {"resident", "resident_busy", "mmap", "streamed"};
     return names[cell->engine];
 }
 

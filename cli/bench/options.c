@@ -19,9 +19,12 @@ static const struct flag table[] = {
     {NULL, "--limit", FLAG_TEXT, AT(limit), 0, 0, 0, "SIZE",
      "memory limit of the mapped baseline; streamed runs are then put in a control group as well, of their budget and "
      "a little [what the middle budget comes to; streamed runs in no group]"},
-    {NULL, "--no-resident", FLAG_SWITCH, AT(no_resident), 0, 0, 0, NULL, "leave out stock with everything in memory"},
+    {NULL, "--no-resident", FLAG_SWITCH, AT(no_resident), 0, 0, 0, NULL,
+     "leave out stock with everything in memory, both times"},
+    {NULL, "--no-busy", FLAG_SWITCH, AT(no_busy), 0, 0, 0, NULL,
+     "leave out stock with everything in memory while the drive has to read"},
     {NULL, "--no-mmap", FLAG_SWITCH, AT(no_mmap), 0, 0, 0, NULL, "leave out stock mapped under a memory limit"},
-    {NULL, "--no-stock", FLAG_SWITCH, AT(no_stock), 0, 0, 0, NULL, "leave out both"},
+    {NULL, "--no-stock", FLAG_SWITCH, AT(no_stock), 0, 0, 0, NULL, "leave out all three"},
     {"-n", "--predict", FLAG_INTEGER, AT(predict), 64, 1, 1 << 20, "N", "tokens decoded against the clock [64]"},
     {NULL, "--prompt", FLAG_INTEGER, AT(prompt), 0, 0, 1 << 20, "N",
      "tokens of the prompt; 0: 512, or what the model's context leaves [0]"},
@@ -97,6 +100,7 @@ static bool find_budgets(struct bench_options *options, char *why, size_t why_si
 
 static bool check(struct bench_options *options, char *why, size_t why_size) {
     options->no_resident |= options->no_stock;
+    options->no_busy |= options->no_resident;
     options->no_mmap |= options->no_stock;
     if (options->knobs.value[GN_IO] == GN_READER_NULL) {
         snprintf(why, why_size, "--io null (GUANACO_IO) gives garbage, and a benchmark compares logits; give another");
@@ -131,6 +135,7 @@ void bench_options_print_help(FILE *to) {
         "far that is from what this machine could do at all. In each round it runs, one after another,\n\n"
         "  drive      reads of whole experts in random order, past the page cache: what the drive gives\n"
         "  resident   stock llama.cpp with every page of the model in memory, no repacking\n"
+        "  +reads     the same while the drive has to read experts all the time\n"
         "  mmap       stock llama.cpp in a memory control group (where one can be made), its read-ahead Linux's usual "
         "128 KiB\n"
         "  streamed   guanaco, at each budget\n\n"

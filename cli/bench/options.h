@@ -19,7 +19,7 @@ struct bench_budget {
 struct bench_options {
     const char *model, *text_file, *ram, *expert_cache, *limit, *json, *csv, *svg;
     int64_t predict, prompt, warm_up, rounds, threads, ubatch, seconds, timeout;
-    bool no_stock, no_resident, no_mmap, verbose, help;
+    bool no_stock, no_resident, no_busy, no_mmap, verbose, help;
     int64_t limit_bytes; // 0: chosen
     struct gn_knobs knobs;
     struct bench_budget budgets[BENCH_BUDGETS];
