@@ -104,6 +104,10 @@ static void write_medians(struct json *json, const char *key, const struct bench
         json_string(json, "roof_by", figures->roof.by_drive ? "drive" : "cores");
         json_number(json, "roof_reached", figures->roof.reached);
     }
+    if (figures->both.known) {
+        json_number(json, "both_tokens_per_second", figures->both.tokens_per_second);
+        json_number(json, "both_reached", figures->both.reached);
+    }
     json_close(json, '}');
 }
 
@@ -185,6 +189,8 @@ static void write_columns(const struct bench_phase_figures *figures, bool stream
     write_column(true, figures->faults_per_token, to);
     write_column(figures->roof.known, figures->roof.tokens_per_second, to);
     write_column(figures->roof.known, figures->roof.reached, to);
+    write_column(figures->both.known, figures->both.tokens_per_second, to);
+    write_column(figures->both.known, figures->both.reached, to);
 }
 
 void bench_write_csv(const struct bench *bench, FILE *to) {
@@ -199,7 +205,9 @@ void bench_write_csv(const struct bench *bench, FILE *to) {
                                           "rest_ms",
                                           "major_faults_per_token",
                                           "roof_tokens_per_second",
-                                          "roof_reached"};
+                                          "roof_reached",
+                                          "both_tokens_per_second",
+                                          "both_reached"};
     fputs("engine,label,budget_bytes,limit_bytes,rounds,peak_bytes,load_seconds", to);
     for (int phase = 0; phase < 2; phase++) {
         for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {

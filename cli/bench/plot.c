@@ -1,5 +1,6 @@
 // The figures as a picture: speed against budget, decode above and prefill below. Streamed budgets are points with the
-// range of their rounds, joined; their roof is a dashed line above; the baselines are horizontal lines.
+// range of their rounds, joined; their roof is a dashed line above, that of both busy a dotted one; the baselines are
+// horizontal lines.
 #include "bench/report.h"
 #include "bench/summary.h"
 
@@ -12,6 +13,7 @@ enum { WIDTH = 760, PANEL = 340, LEFT = 74, RIGHT = 196, TOP = 46, BOTTOM = 56, 
 #define OURS "#0b62a8"
 #define ROOF "#888888"
 #define RESIDENT "#2a7d2a"
+#define BUSY "#8a9a1c"
 #define HALO "stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\"" // readable across lines
 #define MAPPED "#b5441f"
 
@@ -128,24 +130,45 @@ static double baseline(const struct bench *bench, enum bench_engine engine, bool
     return (decode ? figures.decode : figures.prefill).tokens_per_second.median;
 }
 
-static void draw_lines(const struct panel *panel, const struct point *points, int n, bool roof, const char *style) {
+static double measured(const struct bench_phase_figures *figures) {
+    return figures->tokens_per_second.median;
+}
+
+// 0: not known
+static double roof(const struct bench_phase_figures *figures) {
+    return figures->roof.known ? figures->roof.tokens_per_second : 0;
+}
+
+static double roof_of_both(const struct bench_phase_figures *figures) {
+    return figures->both.known ? figures->both.tokens_per_second : 0;
+}
+
+static bool all_known(const struct point *points, int n, double (*speed)(const struct bench_phase_figures *figures)) {
+    bool known = n > 0;
+    for (int p = 0; p < n; p++) {
+        known = known && speed(&points[p].figures) > 0;
+    }
+    return known;
+}
+
+static void draw_lines(const struct panel *panel, const struct point *points, int n,
+                       double (*speed)(const struct bench_phase_figures *figures), const char *style) {
     fprintf(panel->to, "<polyline fill=\"none\" %s points=\"", style);
     for (int p = 0; p < n; p++) {
-        double speed = roof ? points[p].figures.roof.tokens_per_second : points[p].figures.tokens_per_second.median;
-        fprintf(panel->to, "%.1f,%.1f ", at_x(panel, points[p].budget), at_y(panel, speed));
+        fprintf(panel->to, "%.1f,%.1f ", at_x(panel, points[p].budget), at_y(panel, speed(&points[p].figures)));
     }
     fputs("\"/>\n", panel->to);
 }
 
 static void draw_points(const struct panel *panel, const struct point *points, int n) {
-    bool roofs = n > 0;
-    for (int p = 0; p < n; p++) {
-        roofs = roofs && points[p].figures.roof.known;
-    }
+    bool roofs = all_known(points, n, roof);
     if (roofs) {
-        draw_lines(panel, points, n, true, "stroke=\"" ROOF "\" stroke-width=\"2\" stroke-dasharray=\"6 4\"");
+        draw_lines(panel, points, n, roof, "stroke=\"" ROOF "\" stroke-width=\"2\" stroke-dasharray=\"6 4\"");
     }
-    draw_lines(panel, points, n, false, "stroke=\"" OURS "\" stroke-width=\"2\"");
+    if (all_known(points, n, roof_of_both)) {
+        draw_lines(panel, points, n, roof_of_both, "stroke=\"" ROOF "\" stroke-width=\"2\" stroke-dasharray=\"2 4\"");
+    }
+    draw_lines(panel, points, n, measured, "stroke=\"" OURS "\" stroke-width=\"2\"");
     for (int p = 0; p < n; p++) {
         double x = at_x(panel, points[p].budget);
         const struct bench_spread *speed = &points[p].figures.tokens_per_second;
@@ -155,7 +178,7 @@ static void draw_points(const struct panel *panel, const struct point *points, i
                 at_y(panel, speed->median));
         if (roofs) {
             fprintf(panel->to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"white\" stroke=\"" ROOF "\"/>\n", x,
-                    at_y(panel, points[p].figures.roof.tokens_per_second));
+                    at_y(panel, roof(&points[p].figures)));
         }
         text(panel, x, at_y(panel, speed->median) + 18,
              "text-anchor=\"middle\" fill=\"" OURS "\" font-size=\"11\" " HALO, points[p].label);
@@ -187,10 +210,11 @@ static void draw_panel(const struct bench *bench, bool decode, int top, FILE *to
     struct point points[BENCH_CELLS];
     int n = find_points(bench, decode, points);
     double resident = baseline(bench, BENCH_RESIDENT, decode), mapped = baseline(bench, BENCH_MMAP, decode);
-    double fastest = resident > mapped ? resident : mapped, widest = 0;
+    double busy = baseline(bench, BENCH_BUSY, decode);
+    double fastest = fmax(resident, fmax(busy, mapped)), widest = 0;
     for (int p = 0; p < n; p++) {
-        double roof = points[p].figures.roof.known ? points[p].figures.roof.tokens_per_second : 0;
-        fastest = fmax(fastest, fmax(roof, points[p].figures.tokens_per_second.most));
+        const struct bench_phase_figures *figures = &points[p].figures;
+        fastest = fmax(fastest, fmax(fmax(roof(figures), roof_of_both(figures)), figures->tokens_per_second.most));
         widest = fmax(widest, points[p].budget);
     }
     struct panel panel = {.to = to, .top = top, .unit = widest < 2048 * BENCH_MIB ? BENCH_MIB : 1024 * BENCH_MIB};
@@ -199,6 +223,7 @@ static void draw_panel(const struct bench *bench, bool decode, int top, FILE *to
     draw_frame(&panel, decode);
     int y = top + TOP + 6;
     y = draw_baseline(&panel, resident, RESIDENT, "stock, resident", y);
+    y = draw_baseline(&panel, busy, BUSY, "stock beside reads", y);
     y = draw_baseline(&panel, mapped, MAPPED, "stock, mmap", y);
     const struct bench_cell *cell = bench_find(bench, BENCH_MMAP);
     if (cell) {
@@ -209,6 +234,7 @@ static void draw_panel(const struct bench *bench, bool decode, int top, FILE *to
     }
     if (n > 0) {
         y = explain(&panel, y, ROOF, "6 4", "roof", 0);
+        y = all_known(points, n, roof_of_both) ? explain(&panel, y, ROOF, "2 4", "roof, both busy", 0) : y;
         explain(&panel, y, OURS, "none", "streamed", 0);
         draw_points(&panel, points, n);
     }

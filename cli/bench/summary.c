@@ -76,22 +76,57 @@ static double needed_bytes_per_token(const struct bench *bench, const struct ben
     return bytes > vain ? bytes - vain : 0;
 }
 
-static struct bench_roof find_roof(const struct bench *bench, const struct bench_cell *cell, bool decode) {
-    const struct bench_cell *resident = bench_find(bench, BENCH_RESIDENT);
+// Of a baseline in one round; a phase of nothing when it was not measured.
+static struct bench_phase baseline_phase(const struct bench *bench, enum bench_engine engine, bool decode, int round) {
+    const struct bench_cell *cell = bench_find(bench, engine);
+    return cell && round < cell->n_samples ? *phase_of(&cell->samples[round], decode) : (struct bench_phase){0};
+}
+
+// Seconds that a token takes at least, in one round.
+struct least {
+    double seconds; // 0: not known
+    bool by_drive;
+};
+
+static struct least least_alone(const struct bench *bench, const struct bench_cell *cell, bool decode, int round) {
+    struct bench_phase resident = baseline_phase(bench, BENCH_RESIDENT, decode, round);
+    double compute = seconds_per_token(&resident), rate = drive_rate(&bench->drive, round);
+    double bytes = needed_bytes_per_token(bench, cell, phase_of(&cell->samples[round], decode));
+    if (rate <= 0 && bytes > 0) {
+        return (struct least){0};
+    }
+    double reading = bytes > 0 ? bytes / rate : 0;
+    return (struct least){reading > compute ? reading : compute, reading > compute};
+}
+
+static struct least least_together(const struct bench *bench, const struct bench_cell *cell, bool decode, int round) {
+    struct bench_phase resident = baseline_phase(bench, BENCH_RESIDENT, decode, round);
+    struct bench_phase busy = baseline_phase(bench, BENCH_BUSY, decode, round);
+    double alone = seconds_per_token(&resident), beside = seconds_per_token(&busy);
+    double bytes = needed_bytes_per_token(bench, cell, phase_of(&cell->samples[round], decode));
+    if (alone <= 0 || beside <= 0 || (bytes > 0 && busy.kernel_read_bytes == 0)) {
+        return (struct least){0};
+    }
+    double reading = bytes > 0 ? bytes / (1e9 * (double)busy.kernel_read_bytes / (double)busy.ns) : 0;
+    beside = beside > alone ? beside : alone; // reads make nothing faster: that is noise
+    // What is left to compute when the drive has done its part goes at the pace without reads.
+    return reading >= beside ? (struct least){reading, true}
+                             : (struct least){reading + (1 - reading / beside) * alone, false};
+}
+
+static struct bench_roof find_roof(const struct bench *bench, const struct bench_cell *cell, bool decode,
+                                   struct least (*find)(const struct bench *bench, const struct bench_cell *cell,
+                                                        bool decode, int round)) {
     double roofs[BENCH_ROUNDS], reached[BENCH_ROUNDS];
     int n = 0, by_drive = 0;
     for (int r = 0; cell->engine == BENCH_OURS && r < cell->n_samples; r++) {
-        const struct bench_phase *phase = phase_of(&cell->samples[r], decode);
-        bool has_compute = resident && r < resident->n_samples;
-        double compute = has_compute ? seconds_per_token(phase_of(&resident->samples[r], decode)) : 0;
-        double rate = drive_rate(&bench->drive, r), bytes = needed_bytes_per_token(bench, cell, phase);
-        double reading = rate > 0 ? bytes / rate : 0, least = compute > reading ? compute : reading;
-        if (least <= 0 || (rate <= 0 && bytes > 0) || phase->ns == 0) {
-            continue;
+        double seconds = seconds_per_token(phase_of(&cell->samples[r], decode));
+        struct least least = find(bench, cell, decode, r);
+        if (least.seconds > 0 && seconds > 0) {
+            by_drive += least.by_drive;
+            roofs[n] = 1 / least.seconds;
+            reached[n++] = least.seconds / seconds;
         }
-        by_drive += reading > compute;
-        roofs[n] = 1 / least;
-        reached[n++] = least / seconds_per_token(phase);
     }
     return (struct bench_roof){n > 0, 2 * by_drive > n, bench_median(roofs, n), bench_median(reached, n)};
 }
@@ -101,7 +136,8 @@ static struct bench_roof find_roof(const struct bench *bench, const struct bench
 static struct bench_phase_figures summarise(const struct bench *bench, const struct bench_cell *cell, bool decode) {
     enum { SPEED, HITS, READ, STALL, COMPUTE, MANAGE, REST, FAULTS, FIGURES };
     double values[FIGURES][BENCH_ROUNDS];
-    struct bench_phase_figures figures = {.roof = find_roof(bench, cell, decode)};
+    struct bench_phase_figures figures = {.roof = find_roof(bench, cell, decode, least_alone),
+                                          .both = find_roof(bench, cell, decode, least_together)};
     struct bench_spread *speed = &figures.tokens_per_second;
     for (int r = 0; r < cell->n_samples; r++) {
         const struct bench_phase *phase = phase_of(&cell->samples[r], decode);

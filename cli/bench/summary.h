@@ -21,7 +21,8 @@ struct bench_phase_figures {
     double mib_per_token; // read: by the plugin, or, for stock, by the process as the kernel counts
     double stall_ms, compute_ms, manage_ms, rest_ms;
     double faults_per_token; // major ones
-    struct bench_roof roof;
+    struct bench_roof roof;  // computing and reading as if they did not disturb each other
+    struct bench_roof both;  // each as slow as the other makes it
 };
 
 struct bench_figures {
@@ -34,7 +35,9 @@ double bench_median(const double *numbers, int n); // 0 for none
 
 // One of bench->cells with at least one sample. The roof of a streamed cell is the slower of two: stock's time for a
 // token with everything resident, and the bytes that this cell read divided by what the drive gave in the same round.
-// Where stock's time is not known the drive alone makes the roof.
+// Where stock's time is not known the drive alone makes the roof. For the roof of both, the drive gives what it gave
+// beside stock computing, and as long as it has to work for a token, computing goes at stock's pace beside reads; not
+// known without those two baselines.
 struct bench_figures bench_summarise(const struct bench *bench, const struct bench_cell *cell);
 
 // The cell of that baseline, if it has samples, or NULL.

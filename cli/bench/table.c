@@ -1,4 +1,4 @@
-// The figures as text, for a terminal of 120 columns.
+// The figures as text, for a terminal of 136 columns.
 #include "bench/report.h"
 #include "bench/summary.h"
 
@@ -75,12 +75,19 @@ static void print_phase(const struct bench_phase_figures *figures, bool streamed
         fprintf(to, " %8s %-5s", "-", "");
     }
     print_percent(figures->roof.reached, figures->roof.known, 6, to);
+    if (figures->both.known) {
+        fprintf(to, " %7.2f", figures->both.tokens_per_second);
+    } else {
+        fprintf(to, " %7s", "-");
+    }
+    print_percent(figures->both.reached, figures->both.known, 6, to);
     putc('\n', to);
 }
 
 static void print_phases(const struct bench *bench, bool decode, FILE *to) {
-    fprintf(to, "\n%-24s %8s %5s %6s %9s %8s %8s %7s %8s %7s %8s %-5s %6s\n", decode ? "decode" : "prefill", "tokens/s",
-            "+-", "hit %", "MiB/token", "stall", "compute", "manage", "rest", "faults", "roof", "by", "of it%");
+    fprintf(to, "\n%-24s %8s %5s %6s %9s %8s %8s %7s %8s %7s %8s %-5s %6s %7s %6s\n", decode ? "decode" : "prefill",
+            "tokens/s", "+-", "hit %", "MiB/token", "stall", "compute", "manage", "rest", "faults", "roof", "by",
+            "of it%", "both", "of it%");
     for (int c = 0; c < bench->n_cells; c++) {
         const struct bench_cell *cell = &bench->cells[c];
         if (cell->n_samples > 0) {
@@ -112,7 +119,10 @@ static void print_notes(const struct bench *bench, FILE *to) {
     fputs(
         "\nstall, compute, manage, rest: milliseconds for a token: waiting for experts, their products, finding and "
         "evicting\nthem, all outside the expert layers. faults: major ones for a token. roof: tokens/s that reading as "
-        "much would\nallow, bounded by the drive or the cores.\n",
+        "much would\nallow, bounded by the drive or the cores, if these did not disturb each other. both: the same, "
+        "each "
+        "as slow as the\nother makes it, by what 'stock resident+reads' computed and read. of it%: what was reached of "
+        "either.\n",
         to);
     if (!bench_find(bench, BENCH_RESIDENT)) {
         fputs("Computing with everything resident was not measured: the roof is the drive's alone.\n", to);

@@ -62,9 +62,12 @@ assert bench["rounds"] == 2 and bench["threads"] == 1 and bench["experts"] == 16
 assert bench["logits"]["same"] and bench["logits"]["steps"] == 2 + 3 + tokens, bench["logits"]
 ran = [cell for cell in bench["cells"] if "left_out" not in cell]
 assert bench["logits"]["runs_compared"] == 2 * len(ran) - 1, bench["logits"]
-assert set(cells) == {"resident", "mmap 64.00 MiB", "25 %", "100 %"}, set(cells)
+assert set(cells) == {"resident", "resident+reads", "mmap 64.00 MiB", "25 %", "100 %"}, set(cells)
 assert bench["drive"]["mib_per_second"] > 0 and len(bench["drive"]["depths"]) >= 6
 assert cells["mmap 64.00 MiB"].get("left_out") or cells["mmap 64.00 MiB"]["group_peak_bytes"] <= 64 << 20
+reads = cells["resident+reads"]
+busy = "left_out" not in reads
+assert busy == bench["drive"]["direct"], reads.get("left_out")
 for cell in ran:
     assert len(cell["rounds"]) == 2 and cell["peak_bytes"] > 0
     for key in "decode", "prefill":
@@ -77,8 +80,10 @@ for cell in ran:
         assert all(p["stall_ns"] + p["compute_ns"] <= p["total_ns"] <= p["ns"] for p in phases)
         if cell["engine"] == "streamed":
             assert 0 < figures["roof_reached"] and figures["roof_by"] in ("drive", "cores")
+            known = busy and all(r[key]["kernel_read_bytes"] > 0 for r in reads["rounds"])
+            assert figures["both_tokens_per_second"] > 0 if known else busy or "both_reached" not in figures
         else:
-            assert "hit_rate" not in figures and "roof_reached" not in figures
+            assert "hit_rate" not in figures and "roof_reached" not in figures and "both_reached" not in figures
 for label in "25 %", "100 %":
     for r in cells[label]["rounds"]:
         assert r["decode"]["hits"] + r["decode"]["misses"] == tokens * layers * used, r["decode"]
@@ -88,6 +93,7 @@ for label in "25 %", "100 %":
 assert cells["25 %"]["decode"]["hit_rate"] < 0.9 < cells["100 %"]["decode"]["hit_rate"] <= 1
 assert cells["25 %"]["decode"]["mib_per_token"] > cells["100 %"]["decode"]["mib_per_token"]
 assert cells["resident"]["decode"]["major_faults_per_token"] == 0
+assert not busy or any(r[key]["kernel_read_bytes"] > 0 for r in reads["rounds"] for key in ("decode", "prefill"))
 rows = list(csv.DictReader(open(tmp + "/b.csv")))
 assert [row["label"] for row in rows] == [cell["label"] for cell in ran]
 for row, cell in zip(rows, ran):
@@ -96,7 +102,7 @@ for row, cell in zip(rows, ran):
     assert None not in row and None not in row.values()
 svg = xml.etree.ElementTree.parse(tmp + "/b.svg").getroot()
 name = "{http://www.w3.org/2000/svg}"
-assert len(svg.findall(name + "polyline")) == 4, "decode and prefill, each with its roof"
+assert len(svg.findall(name + "polyline")) == (6 if busy else 4), "decode and prefill, each with its roofs"
 assert len(svg.findall(name + "circle")) == 8
 CHECK
 surroundings >"$tmp/after"
@@ -114,10 +120,20 @@ works "--ram" bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-stock --ram 256MiB --
 says "--io threads" out "threads, page cache"
 says "--no-stock" out "the roof is the drive's alone"
 
+works "--no-busy" bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-busy --no-mmap --expert-cache 25%
+says "--no-busy" out "stock resident "
+! grep -q "resident+reads " "$tmp/out" || failed "--no-busy: is there all the same"
+works "--direct off" bench -r 1 -n 2 --warm-up 0 --prompt 30 --no-mmap --expert-cache 25% --direct off
+says "--direct off" out "stock resident+reads left out: direct I/O is off"
+
 # ---- a read that fails is a failure of that budget, told once, and of the whole
 ends "a failed read" 1 env GUANACO_FAULT_AT=40 GUANACO_FAULT_RESULT=-5 "$guanaco" bench "$model" -t 1 -r 2 -n 2 \
     --warm-up 0 --prompt 30 --no-stock --expert-cache 25%
 says "a failed read" err "guanaco: error: streamed 25 %"
+ends "a failed read beside stock" 1 env GUANACO_FAULT_AT=40 GUANACO_FAULT_RESULT=-5 "$guanaco" bench "$model" -t 1 \
+    -r 2 -n 2 --warm-up 0 --prompt 30 --no-mmap --expert-cache 25%
+grep -q "stock resident+reads left out: \(a read that keeps the drive busy failed: Input\|this file system\)" "$tmp/out" ||
+    failed "a failed read beside stock: is not told"
 
 # ---- stopped in the midst of it: by Ctrl-C, and by what cannot be caught
 for signal in INT KILL; do

@@ -40,7 +40,7 @@ static void options_defaults(void **state) {
         assert_int_equal(options.budgets[b].knob, GN_EXPERT_CACHE);
         assert_float_equal(gn_knob_share(options.budgets[b].value), shares[b], 1e-6);
     }
-    assert_false(options.no_resident || options.no_mmap);
+    assert_false(options.no_resident || options.no_busy || options.no_mmap);
     assert_int_equal(options.limit_bytes, 0);
 }
 
@@ -65,9 +65,19 @@ static void options_budgets(void **state) {
     assert_int_equal(options.budgets[0].value, 64 * MIB);
     assert_int_equal(options.budgets[2].knob, GN_RAM);
     assert_int_equal(options.budgets[3].value, 2560 * MIB);
-    assert_true(options.no_resident && options.no_mmap && options.knobs.given[GN_POLICY]);
+    assert_true(options.no_resident && options.no_busy && options.no_mmap && options.knobs.given[GN_POLICY]);
     assert_int_equal(options.limit_bytes, 3072 * MIB);
     assert_int_equal(options.predict, 7);
+}
+
+static void options_baselines(void **state) {
+    (void)state;
+    static struct bench_options options;
+    char why[512], *without_busy[] = {"bench", "--no-busy"}, *without_resident[] = {"bench", "--no-resident"};
+    assert_true(parse(&options, why, 2, without_busy));
+    assert_true(options.no_busy && !options.no_resident && !options.no_mmap);
+    assert_true(parse(&options, why, 2, without_resident));
+    assert_true(options.no_busy && options.no_resident && !options.no_mmap);
 }
 
 static void options_of_environment(void **state) {
@@ -123,18 +133,21 @@ static void options_refused(void **state) {
 
 // ------------------------------------------------------------------------------------------------ summary
 
-// Stock takes 10 ms a token. Streamed reads 4 MiB a token in decode, from a drive of 200 MiB/s: 20 ms at least.
+// Stock takes 10 ms a token. Streamed reads 4 MiB a token in decode, from a drive of 200 MiB/s: 20 ms at least. Beside
+// each other stock takes 16 ms and the drive gives 125 MiB/s: 32 ms at least.
 static struct bench *make_bench(void) {
     static struct bench bench;
     bench = (struct bench){.model = "/models/a<b&c.gguf",
                            .architecture = "arch",
                            .rounds = 3,
-                           .n_cells = 3,
+                           .n_cells = 4,
                            .expert_bytes = 100 * MIB,
                            .all_experts = 100};
     bench.drive = (struct bench_drive){.measured = true, .n_depths = 2, .n_rounds = 3, .depths = {1, 8}};
-    struct bench_cell *stock = &bench.cells[0], *ours = &bench.cells[1], *out = &bench.cells[2];
+    struct bench_cell *stock = &bench.cells[0], *ours = &bench.cells[1], *out = &bench.cells[2],
+                      *busy = &bench.cells[3];
     *stock = (struct bench_cell){.engine = BENCH_RESIDENT, .label = "resident", .n_samples = 3};
+    *busy = (struct bench_cell){.engine = BENCH_BUSY, .label = "resident+reads", .n_samples = 3};
     *ours = (struct bench_cell){.engine = BENCH_OURS, .label = "25 %", .n_samples = 3, .budget_bytes = 3072 * MIB};
     *out = (struct bench_cell){.engine = BENCH_MMAP, .label = "mmap", .left_out = "no group", .limit_bytes = MIB};
     for (int r = 0; r < 3; r++) {
@@ -142,6 +155,8 @@ static struct bench *make_bench(void) {
         bench.drive.mib_per_second[1][r] = 200;
         stock->samples[r].decode = (struct bench_phase){.tokens = 10, .ns = 100000000};
         stock->samples[r].prefill = (struct bench_phase){.tokens = 100, .ns = 500000000};
+        busy->samples[r].decode = (struct bench_phase){.tokens = 10, .ns = 160000000, .kernel_read_bytes = 20 * MIB};
+        busy->samples[r].prefill = (struct bench_phase){.tokens = 100, .ns = 800000000};
         // 25, 40 and 50 ms a token
         uint64_t ns = 10 * (uint64_t)(r == 0 ? 25000000 : r == 1 ? 40000000 : 50000000);
         ours->samples[r].decode = (struct bench_phase){.tokens = 10,
@@ -203,12 +218,47 @@ static void summary_roof(void **state) {
     assert_float_equal(bench_summarise(bench, ours).decode.roof.tokens_per_second, 100, 1e-9);
 }
 
+static void summary_roof_of_both(void **state) {
+    (void)state;
+    struct bench *bench = make_bench();
+    struct bench_cell *ours = &bench->cells[1], *busy = &bench->cells[3];
+    struct bench_figures figures = bench_summarise(bench, ours);
+    assert_true(figures.decode.both.known && figures.decode.both.by_drive);
+    assert_float_equal(figures.decode.both.tokens_per_second, 31.25, 1e-9);
+    assert_float_equal(figures.decode.both.reached, 0.8, 1e-9); // of 1.28, 0.8 and 0.64
+    // Nothing read in prefill: nothing disturbs computing, and what the drive gave need not be known.
+    assert_true(figures.prefill.both.known && !figures.prefill.both.by_drive);
+    assert_float_equal(figures.prefill.both.tokens_per_second, 200, 1e-9);
+    assert_false(bench_summarise(bench, busy).decode.both.known);
+    // 1 MiB a token takes 8 ms, in which half a token is computed; the other half takes 5.
+    for (int r = 0; r < 3; r++) {
+        ours->samples[r].decode.wasted = 30;
+    }
+    figures = bench_summarise(bench, ours);
+    assert_false(figures.decode.both.by_drive);
+    assert_float_equal(figures.decode.both.tokens_per_second, 1000 / 13.0, 1e-9);
+    // Beside reads stock was faster than alone, 8 ms: it counts as 10.
+    for (int r = 0; r < 3; r++) {
+        busy->samples[r].decode = (struct bench_phase){.tokens = 10, .ns = 80000000, .kernel_read_bytes = 10 * MIB};
+    }
+    assert_float_equal(bench_summarise(bench, ours).decode.both.tokens_per_second, 100, 1e-9);
+    // One round, and then none, in which the drive gave anything.
+    busy->n_samples = 2;
+    busy->samples[0].decode.kernel_read_bytes = 0;
+    busy->samples[1].decode.ns = 160000000; // 62.5 MiB/s: 16 ms
+    assert_float_equal(bench_summarise(bench, ours).decode.both.tokens_per_second, 62.5, 1e-9);
+    busy->samples[1].decode.kernel_read_bytes = 0;
+    assert_false(bench_summarise(bench, ours).decode.both.known);
+    assert_true(bench_summarise(bench, ours).decode.roof.known);
+}
+
 static void summary_roof_of_one_alone(void **state) {
     (void)state;
     struct bench *bench = make_bench();
     bench->cells[0].n_samples = 0; // stock did not fit
     struct bench_figures figures = bench_summarise(bench, &bench->cells[1]);
     assert_true(figures.decode.roof.known && figures.decode.roof.by_drive);
+    assert_false(figures.decode.both.known);
     assert_false(figures.prefill.roof.known); // reads nothing, and computing was not measured
     bench = make_bench();
     bench->drive = (struct bench_drive){0};
@@ -261,7 +311,8 @@ static void report_table(void **state) {
     struct bench *bench = make_bench();
     char *text = written(bench_print_table, bench);
     assert_holds(text, "streamed 25 %");
-    assert_holds(text, "50.00 drive");
+    assert_holds(text, "50.00 drive   50.0   31.25   80.0\n");
+    assert_holds(text, "stock resident+reads ");
     assert_holds(text, "stock mmap left out: no group");
     assert_holds(text, "200 MiB/s");
     free(text);
@@ -288,7 +339,7 @@ static void report_csv(void **state) {
         assert_true(commas < 0 || count(line, ',') == commas);
         commas = count(line, ',');
     }
-    assert_int_equal(lines, 3); // a header, and the two cells with figures
+    assert_int_equal(lines, 4); // a header, and the three cells with figures
     free(text);
 }
 
@@ -298,6 +349,8 @@ static void report_json(void **state) {
     assert_int_equal(count(text, '{'), count(text, '}'));
     assert_int_equal(count(text, '['), count(text, ']'));
     assert_holds(text, "\"roof_reached\": 0.5000");
+    assert_holds(text, "\"both_tokens_per_second\": 31.2500");
+    assert_holds(text, "\"engine\": \"resident_busy\"");
     assert_holds(text, "\"left_out\": \"no group\"");
     assert_holds(text, "\"same\": true");
     free(text);
@@ -308,6 +361,8 @@ static void report_svg(void **state) {
     char *text = written(bench_write_svg, make_bench());
     assert_holds(text, "a&lt;b&amp;c.gguf");
     assert_holds(text, "stock, resident: 100<");
+    assert_holds(text, "stock beside reads: 62.5<");
+    assert_holds(text, "roof, both busy<");
     assert_holds(text, "memory budget of the whole process, GiB");
     // Decode: an axis to 120 tokens/s (a roof of 50, a baseline of 100) over 238 points: 25 tokens/s lie at
     // 284 - 238 * 25 / 120. The budget, 3 GiB, is on an axis to 3.5.
@@ -448,10 +503,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_defaults),
         cmocka_unit_test(options_budgets),
+        cmocka_unit_test(options_baselines),
         cmocka_unit_test(options_of_environment),
         cmocka_unit_test(options_refused),
         cmocka_unit_test(summary_medians),
         cmocka_unit_test(summary_roof),
+        cmocka_unit_test(summary_roof_of_both),
         cmocka_unit_test(summary_roof_of_one_alone),
         cmocka_unit_test(logits_compared),
         cmocka_unit_test(report_table),
