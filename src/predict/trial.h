@@ -1,9 +1,9 @@
 // Finds out whether something pays by trying: short stretches of steps with it and without it, by turns, and in between
 // the steps go the way that was faster. How long a step took is told from outside; nothing here looks at a clock.
 //
-// What that costs: a stretch of the slower way in each round. While it pays, rounds are 64 steps apart, else 16, since a
-// wrong verdict against it is not seen otherwise; as long as their verdict is clear they move apart, up to 1024 steps,
-// where what the slower way loses counts for less than a hundredth.
+// What that costs: a stretch of the slower way in each round. While it pays, rounds are 64 steps apart, else 16, since
+// a wrong verdict against it is not seen otherwise; as long as their verdict is clear they move apart, up to 1024
+// steps, where what the slower way loses counts for less than a hundredth.
 #pragma once
 
 #include <stdbool.h>
