@@ -240,7 +240,7 @@ static uint32_t most_rows(const struct gn_gpu *gpu, const struct gn_moe_run *run
 static void look_up(struct gn_gpu *gpu, struct gn_moe_run *run) {
     struct gn_tier *experts = &gpu->now->experts;
     uint32_t layer = run->layer->index, rows = 0, n_held = 0, most = most_rows(gpu, run);
-    uint32_t first = gn_cache_class_first_slot(experts->cache, gn_tier_class(experts, layer));
+    uint32_t first = gn_cache_layout(experts->cache)->classes[gn_tier_class(experts, layer)].first_slot;
     uint32_t *slot_of_held = run->next;
     run->n_cpu = 0;
     for (uint32_t i = 0; i < run->n_experts; i++) {
@@ -382,7 +382,7 @@ void gn_gpu_end(struct gn_gpu *gpu, const struct gn_moe_run *run, bool done) {
         gn_gpu_parts_of(run, promotion->expert, slices, parts);
         uint64_t start = gn_now_ns();
         gn_gpu_pool_put(&tier->pools[class], &tier->device,
-                        promotion->slot - gn_cache_class_first_slot(tier->experts.cache, class), parts);
+                        promotion->slot - gn_cache_layout(tier->experts.cache)->classes[class].first_slot, parts);
         gn_payoff_copy(&tier->decode, gn_now_ns() - start);
     }
     gn_tier_end(&tier->experts);

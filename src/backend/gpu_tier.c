@@ -140,9 +140,10 @@ static bool cut(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers, ui
 
 // Whether a tensor of the pools would be larger than the device allows.
 static bool too_large(const struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers) {
+    const struct gn_layout *layout = gn_cache_layout(tier->experts.cache);
     for (uint32_t l = 0; l < layers->n; l++) {
         const struct gn_gpu_layer *layer = &layers->layer[l];
-        if (layer->tier == tier && gn_cache_class_slots(tier->experts.cache, gn_tier_class(&tier->experts, l)) >
+        if (layer->tier == tier && layout->classes[gn_tier_class(&tier->experts, l)].n_slots >
                                        tier->device.largest / gn_gpu_shape_largest(&layer->shape)) {
             return true;
         }
@@ -162,7 +163,8 @@ static void close_pools(struct gn_gpu_tier *tier) {
 }
 
 static bool take_pools(struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers) {
-    uint32_t n = gn_cache_classes(tier->experts.cache);
+    const struct gn_layout *layout = gn_cache_layout(tier->experts.cache);
+    uint32_t n = layout->n_classes;
     tier->pools = calloc(n, sizeof *tier->pools);
     tier->n_pools = tier->pools ? n : 0;
     for (uint32_t l = 0; l < layers->n; l++) {
@@ -170,7 +172,7 @@ static bool take_pools(struct gn_gpu_tier *tier, const struct gn_gpu_layers *lay
         if (layer->tier != tier || !tier->pools) {
             continue;
         }
-        uint32_t class = gn_tier_class(&tier->experts, l), slots = gn_cache_class_slots(tier->experts.cache, class);
+        uint32_t class = gn_tier_class(&tier->experts, l), slots = layout->classes[class].n_slots;
         struct gn_gpu_pool *pool = &tier->pools[class];
         if (pool->buffer || slots == 0) {
             continue;

@@ -1,6 +1,5 @@
 #include "cache/cache.h"
 
-#include "cache/layout.h"
 #include "policy/lists.h"
 
 #include <errno.h>
@@ -14,49 +13,42 @@ struct slot {
 };
 
 struct gn_cache {
-    uint32_t n_layers, n_entries, n_classes, n_slots;
-    uint32_t *first_entry;    // [n_layers]
-    uint32_t *layer_of;       // [n_entries]
-    uint32_t *slot_of;        // [n_entries]
-    uint32_t *class_of_layer; // [n_layers]
-    struct gn_size_class *classes;
+    uint32_t n_layers, n_entries;
+    uint32_t *first_entry; // [n_layers]
+    uint32_t *layer_of;    // [n_entries]
+    uint32_t *slot_of;     // [n_entries]
+    struct gn_layout layout;
     struct slot *slots;
-    uint64_t bytes, event;
+    uint32_t *free_slot; // [size classes] the first of those that are free; GN_NONE: none is
+    uint64_t event;
     const struct guanaco_policy *policy;
     void *policy_state;
-    const char *error;                            // what the policy did
-    struct gn_admission *admission;               // NULL: all are let in
-    bool in_event;                                // it has seen this event's layer
-    struct gn_shares *shares;                     // NULL: any layer may take any slot
-    uint32_t *held;                               // [n_layers] slots that hold or wait for experts of a layer
-    struct gn_pins *pins;                         // NULL: none
-    struct gn_lists hot;                          // for each size class, by last use
-    uint64_t *evicted_at;                         // [n_entries] totals.events then; 0: never
-    struct gn_cache_totals totals, *layer_totals; // [n_layers]
-    uint64_t *layer_event;                        // [n_layers] the last event that looked its experts up
-    uint32_t *uses;                               // [n_entries]
+    const char *error;              // what the policy did
+    struct gn_admission *admission; // NULL: all are let in
+    bool in_event;                  // it has seen this event's layer
+    struct gn_shares *shares;       // NULL: any layer may take any slot
+    uint32_t *held;                 // [n_layers] slots that hold or wait for experts of a layer
+    struct gn_pins *pins;           // NULL: none
+    struct gn_lists hot;            // for each size class, by last use
+    struct gn_counts counts;
 };
 
-static int cut_slots(struct gn_cache *cache) {
-    for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct gn_size_class *class = &cache->classes[c];
-        class->first_slot = cache->n_slots;
-        class->offset = cache->bytes;
-        cache->n_slots += class->n_slots;
-        cache->bytes += class->n_slots * class->slot_bytes;
-    }
-    cache->slots = calloc(cache->n_slots ? cache->n_slots : 1, sizeof *cache->slots);
-    if (!cache->slots) {
+// All slots are free.
+static int make_slots(struct gn_cache *cache) {
+    uint32_t n = cache->layout.n_slots;
+    cache->slots = calloc(n ? n : 1, sizeof *cache->slots);
+    cache->free_slot = malloc(cache->layout.n_classes * sizeof *cache->free_slot);
+    if (!cache->slots || !cache->free_slot) {
         return -ENOMEM;
     }
-    for (uint32_t c = 0; c < cache->n_classes; c++) {
-        struct gn_size_class *class = &cache->classes[c];
-        class->free_slot = GN_NONE;
+    for (uint32_t c = 0; c < cache->layout.n_classes; c++) {
+        const struct gn_size_class *class = &cache->layout.classes[c];
+        cache->free_slot[c] = GN_NONE;
         for (uint32_t i = class->n_slots; i-- > 0;) {
             uint32_t slot = class->first_slot + i;
             cache->slots[slot].entry = GN_NONE;
-            cache->slots[slot].next_free = class->free_slot;
-            class->free_slot = slot;
+            cache->slots[slot].next_free = cache->free_slot[c];
+            cache->free_slot[c] = slot;
         }
     }
     return 0;
@@ -73,9 +65,7 @@ static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *l
     }
     cache->layer_of = malloc(cache->n_entries * sizeof *cache->layer_of);
     cache->slot_of = malloc(cache->n_entries * sizeof *cache->slot_of);
-    cache->evicted_at = calloc(cache->n_entries, sizeof *cache->evicted_at);
-    cache->uses = calloc(cache->n_entries, sizeof *cache->uses);
-    if (!cache->layer_of || !cache->slot_of || !cache->evicted_at || !cache->uses) {
+    if (!cache->layer_of || !cache->slot_of || !gn_counts_open(&cache->counts, cache->n_layers, cache->n_entries)) {
         return -ENOMEM;
     }
     for (uint32_t l = 0; l < cache->n_layers; l++) {
@@ -88,7 +78,7 @@ static int number_entries(struct gn_cache *cache, const struct gn_cache_layer *l
 }
 
 static uint32_t class_of(const struct gn_cache *cache, uint32_t entry) {
-    return cache->class_of_layer[cache->layer_of[entry]];
+    return cache->layout.class_of_layer[cache->layer_of[entry]];
 }
 
 // What the policy takes for a size class: experts that may take one another's slots.
@@ -97,7 +87,7 @@ static uint32_t group_of(const struct gn_cache *cache, uint32_t entry) {
 }
 
 static uint32_t count_groups(const struct gn_cache *cache) {
-    return cache->shares ? cache->n_layers : cache->n_classes;
+    return cache->shares ? cache->n_layers : cache->layout.n_classes;
 }
 
 static int open_shares(struct gn_cache *cache, enum gn_shares_kind kind, const struct gn_cache_layer *layers) {
@@ -105,15 +95,15 @@ static int open_shares(struct gn_cache *cache, enum gn_shares_kind kind, const s
         return 0;
     }
     struct gn_shares_layer *shape = calloc(cache->n_layers, sizeof *shape);
-    uint32_t *slots = calloc(cache->n_classes, sizeof *slots);
+    uint32_t *slots = calloc(cache->layout.n_classes, sizeof *slots);
     if (shape && slots) {
         for (uint32_t l = 0; l < cache->n_layers; l++) {
-            shape[l] = (struct gn_shares_layer){layers[l].n_experts, cache->class_of_layer[l]};
+            shape[l] = (struct gn_shares_layer){layers[l].n_experts, cache->layout.class_of_layer[l]};
         }
-        for (uint32_t c = 0; c < cache->n_classes; c++) {
-            slots[c] = cache->classes[c].n_slots;
+        for (uint32_t c = 0; c < cache->layout.n_classes; c++) {
+            slots[c] = cache->layout.classes[c].n_slots;
         }
-        cache->shares = gn_shares_open(kind, shape, cache->n_layers, slots, cache->n_classes);
+        cache->shares = gn_shares_open(kind, shape, cache->n_layers, slots, cache->layout.n_classes);
     }
     free(shape);
     free(slots);
@@ -129,7 +119,7 @@ static int open_pins(struct gn_cache *cache, const struct gn_pins_options *optio
         return -ENOMEM;
     }
     for (uint32_t entry = 0; entry < cache->n_entries; entry++) {
-        bytes[entry] = cache->classes[class_of(cache, entry)].slot_bytes;
+        bytes[entry] = cache->layout.classes[class_of(cache, entry)].slot_bytes;
     }
     cache->pins = gn_pins_open(options, cache->n_entries, bytes);
     free(bytes);
@@ -141,21 +131,13 @@ static int build(struct gn_cache *cache, const struct gn_cache_options *options)
     cache->n_layers = n;
     cache->policy = options->policy;
     cache->first_entry = calloc(n, sizeof *cache->first_entry);
-    cache->class_of_layer = calloc(n, sizeof *cache->class_of_layer);
-    cache->classes = calloc(n, sizeof *cache->classes);
-    cache->layer_totals = calloc(n, sizeof *cache->layer_totals);
-    cache->layer_event = calloc(n, sizeof *cache->layer_event);
     cache->held = calloc(n, sizeof *cache->held);
-    if (!cache->first_entry || !cache->class_of_layer || !cache->classes || !cache->layer_totals ||
-        !cache->layer_event || !cache->held) {
+    if (!cache->first_entry || !cache->held) {
         return -ENOMEM;
     }
     int failed = number_entries(cache, options->layers);
-    if (failed) {
-        return failed;
-    }
-    cache->n_classes = gn_layout(options->layers, n, options->budget, cache->classes, cache->class_of_layer);
-    failed = cut_slots(cache);
+    failed = failed ? failed : gn_layout_open(&cache->layout, options->layers, n, options->budget);
+    failed = failed ? failed : make_slots(cache);
     failed = failed ? failed : open_shares(cache, options->shares, options->layers);
     failed = failed ? failed : open_pins(cache, &options->pins);
     if (failed) {
@@ -209,15 +191,12 @@ void gn_cache_close(struct gn_cache *cache) {
     free(cache->held);
     gn_admission_close(cache->admission);
     gn_lists_close(&cache->hot);
-    free(cache->evicted_at);
-    free(cache->layer_totals);
-    free(cache->layer_event);
-    free(cache->uses);
+    gn_counts_close(&cache->counts);
+    gn_layout_close(&cache->layout);
     free(cache->first_entry);
     free(cache->layer_of);
     free(cache->slot_of);
-    free(cache->class_of_layer);
-    free(cache->classes);
+    free(cache->free_slot);
     free(cache->slots);
     free(cache);
 }
@@ -230,22 +209,12 @@ uint32_t gn_cache_entries(const struct gn_cache *cache) {
     return cache->n_entries;
 }
 
-static struct gn_cache_totals *layer_totals(const struct gn_cache *cache, uint32_t entry) {
-    return &cache->layer_totals[cache->layer_of[entry]];
-}
-
-static void count_hot(struct gn_cache *cache, uint32_t entry, bool hot) {
-    int64_t by = hot ? 1 : -1;
-    cache->totals.hot_resident += (uint32_t)by;
-    layer_totals(cache, entry)->hot_resident += (uint32_t)by;
-}
-
 // Puts an expert that has a slot among the hot ones, or into the policy's hands.
 static void hold(struct gn_cache *cache, uint32_t entry, bool hot) {
     cache->slots[cache->slot_of[entry]].hot = hot;
     if (hot) {
         gn_lists_push(&cache->hot, group_of(cache, entry), entry);
-        count_hot(cache, entry, true);
+        gn_counts_hot(&cache->counts, cache->layer_of[entry], true);
     } else {
         cache->policy->insert(cache->policy_state, entry, group_of(cache, entry));
     }
@@ -254,7 +223,7 @@ static void hold(struct gn_cache *cache, uint32_t entry, bool hot) {
 static void let_go(struct gn_cache *cache, uint32_t entry) {
     if (cache->slots[cache->slot_of[entry]].hot) {
         gn_lists_remove(&cache->hot, entry);
-        count_hot(cache, entry, false);
+        gn_counts_hot(&cache->counts, cache->layer_of[entry], false);
     } else {
         cache->policy->evict(cache->policy_state, entry, group_of(cache, entry));
     }
@@ -262,7 +231,7 @@ static void let_go(struct gn_cache *cache, uint32_t entry) {
 
 static void choose_hot(struct gn_cache *cache) {
     gn_pins_choose(cache->pins);
-    for (uint32_t i = 0; i < cache->n_slots; i++) {
+    for (uint32_t i = 0; i < cache->layout.n_slots; i++) {
         const struct slot *slot = &cache->slots[i];
         if (slot->entry != GN_NONE && slot->hot != gn_pins_hot(cache->pins, slot->entry)) {
             let_go(cache, slot->entry);
@@ -274,7 +243,7 @@ static void choose_hot(struct gn_cache *cache) {
 void gn_cache_begin(struct gn_cache *cache) {
     cache->in_event = false;
     cache->event++;
-    cache->totals.events++;
+    gn_counts_event(&cache->counts);
     if (cache->shares) {
         gn_shares_event(cache->shares);
     }
@@ -287,23 +256,19 @@ void gn_cache_end(struct gn_cache *cache) {
     cache->event++; // nothing is in use any more
 }
 
-static void count_miss(struct gn_cache *cache, uint32_t entry) {
-    uint64_t evicted_at = cache->evicted_at[entry];
-    bool reread = evicted_at && cache->totals.events - evicted_at <= (uint64_t)GN_REREAD_SWEEPS * cache->n_layers;
-    cache->totals.misses++;
-    cache->totals.rereads += reread;
-    layer_totals(cache, entry)->misses++;
-    layer_totals(cache, entry)->rereads += reread;
+static void miss(struct gn_cache *cache, uint32_t entry) {
+    gn_counts_miss(&cache->counts, cache->layer_of[entry], entry);
     if (cache->policy->miss) {
         cache->policy->miss(cache->policy_state, entry, group_of(cache, entry));
+    }
+    if (cache->admission) {
+        gn_admission_miss(cache->admission, entry);
     }
 }
 
 // The policy hears of it as of a miss: used, and none of its own.
 static void hit_hot(struct gn_cache *cache, uint32_t entry) {
     uint32_t group = group_of(cache, entry);
-    cache->totals.hot_hits++;
-    layer_totals(cache, entry)->hot_hits++;
     gn_lists_remove(&cache->hot, entry);
     gn_lists_push(&cache->hot, group, entry);
     if (cache->policy->miss) {
@@ -311,11 +276,9 @@ static void hit_hot(struct gn_cache *cache, uint32_t entry) {
     }
 }
 
-static void count_use(struct gn_cache *cache, uint32_t entry) {
+static void use(struct gn_cache *cache, uint32_t entry) {
     uint32_t layer = cache->layer_of[entry];
-    cache->layer_totals[layer].events += cache->layer_event[layer] != cache->event;
-    cache->layer_event[layer] = cache->event;
-    cache->uses[entry] += cache->uses[entry] < UINT32_MAX;
+    gn_counts_use(&cache->counts, layer, entry);
     if (cache->shares) {
         gn_shares_use(cache->shares, layer, entry);
     }
@@ -326,20 +289,16 @@ static void count_use(struct gn_cache *cache, uint32_t entry) {
 
 uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry) {
     uint32_t slot = cache->slot_of[entry];
-    count_use(cache, entry);
+    use(cache, entry);
     if (cache->admission && !cache->in_event) {
         gn_admission_begin(cache->admission, cache->layer_of[entry]);
         cache->in_event = true;
     }
     if (slot == GN_NONE) {
-        count_miss(cache, entry);
-        if (cache->admission) {
-            gn_admission_miss(cache->admission, entry);
-        }
+        miss(cache, entry);
         return GN_NONE;
     }
-    cache->totals.hits++;
-    layer_totals(cache, entry)->hits++;
+    gn_counts_hit(&cache->counts, cache->layer_of[entry], cache->slots[slot].hot);
     cache->slots[slot].event = cache->event;
     if (cache->slots[slot].hot) {
         hit_hot(cache, entry);
@@ -363,18 +322,12 @@ static uint32_t take_slot(struct gn_cache *cache, uint32_t entry) {
     cache->slots[slot].entry = GN_NONE;
     cache->slots[slot].hot = false;
     cache->held[cache->layer_of[entry]]--;
-    cache->totals.resident--;
-    layer_totals(cache, entry)->resident--;
+    gn_counts_resident(&cache->counts, cache->layer_of[entry], false);
     return slot;
 }
 
 static uint32_t evict(struct gn_cache *cache, uint32_t entry) {
-    bool hot = cache->slots[cache->slot_of[entry]].hot;
-    cache->totals.evictions++;
-    cache->totals.hot_evictions += hot;
-    layer_totals(cache, entry)->evictions++;
-    layer_totals(cache, entry)->hot_evictions += hot;
-    cache->evicted_at[entry] = cache->totals.events;
+    gn_counts_evict(&cache->counts, cache->layer_of[entry], entry, cache->slots[cache->slot_of[entry]].hot);
     return take_slot(cache, entry);
 }
 
@@ -383,7 +336,7 @@ static uint32_t most_over(const struct gn_cache *cache, uint32_t own) {
     uint32_t most = 0, layer = own;
     for (uint32_t l = 0; l < cache->n_layers; l++) {
         uint32_t share = gn_shares_of(cache->shares, l);
-        if (cache->class_of_layer[l] == cache->class_of_layer[own] && cache->held[l] > share + most) {
+        if (cache->layout.class_of_layer[l] == cache->layout.class_of_layer[own] && cache->held[l] > share + most) {
             most = cache->held[l] - share;
             layer = l;
         }
@@ -428,9 +381,9 @@ static uint32_t victim_for(struct gn_cache *cache, uint32_t entry) {
 
 // A slot for the entry, which is not in it yet.
 static uint32_t find_slot(struct gn_cache *cache, uint32_t entry, bool may_evict) {
-    uint32_t layer = cache->layer_of[entry], slot = cache->classes[class_of(cache, entry)].free_slot;
+    uint32_t layer = cache->layer_of[entry], slot = cache->free_slot[class_of(cache, entry)];
     if (has_room(cache, entry) && slot != GN_NONE) {
-        cache->classes[class_of(cache, entry)].free_slot = cache->slots[slot].next_free;
+        cache->free_slot[class_of(cache, entry)] = cache->slots[slot].next_free;
         cache->held[layer]++;
         return slot;
     }
@@ -447,8 +400,7 @@ static void put_into(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
     cache->slots[slot].entry = entry;
     cache->slot_of[entry] = slot;
     hold(cache, entry, cache->pins && gn_pins_hot(cache->pins, entry));
-    cache->totals.resident++;
-    layer_totals(cache, entry)->resident++;
+    gn_counts_resident(&cache->counts, cache->layer_of[entry], true);
 }
 
 static bool is_admitted(const struct gn_cache *cache, uint32_t entry) {
@@ -457,7 +409,7 @@ static bool is_admitted(const struct gn_cache *cache, uint32_t entry) {
 }
 
 uint32_t gn_cache_victim(struct gn_cache *cache, uint32_t entry) {
-    bool takes_free = has_room(cache, entry) && cache->classes[class_of(cache, entry)].free_slot != GN_NONE;
+    bool takes_free = has_room(cache, entry) && cache->free_slot[class_of(cache, entry)] != GN_NONE;
     return takes_free || !is_admitted(cache, entry) ? GN_NONE : victim_for(cache, entry);
 }
 
@@ -468,15 +420,14 @@ uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict)
     }
     cache->slots[slot].event = cache->event;
     put_into(cache, entry, slot);
-    cache->totals.inserts++;
-    layer_totals(cache, entry)->inserts++;
+    gn_counts_insert(&cache->counts, cache->layer_of[entry]);
     return slot;
 }
 
 static void give_back(struct gn_cache *cache, uint32_t class, uint32_t slot) {
     cache->slots[slot].event = 0;
-    cache->slots[slot].next_free = cache->classes[class].free_slot;
-    cache->classes[class].free_slot = slot;
+    cache->slots[slot].next_free = cache->free_slot[class];
+    cache->free_slot[class] = slot;
 }
 
 void gn_cache_drop(struct gn_cache *cache, uint32_t entry) {
@@ -516,69 +467,36 @@ uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry) {
     return cache->slot_of[entry];
 }
 
-uint32_t gn_cache_classes(const struct gn_cache *cache) {
-    return cache->n_classes;
-}
-
-uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer) {
-    return cache->class_of_layer[layer];
-}
-
-uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class) {
-    return cache->classes[size_class].slot_bytes;
-}
-
-uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class) {
-    return cache->classes[size_class].n_slots;
-}
-
-bool gn_cache_class_free(const struct gn_cache *cache, uint32_t size_class) {
-    return cache->classes[size_class].free_slot != GN_NONE;
-}
-
-uint32_t gn_cache_class_first_slot(const struct gn_cache *cache, uint32_t size_class) {
-    return cache->classes[size_class].first_slot;
+const struct gn_layout *gn_cache_layout(const struct gn_cache *cache) {
+    return &cache->layout;
 }
 
 uint32_t gn_cache_slots(const struct gn_cache *cache) {
-    return cache->n_slots;
+    return cache->layout.n_slots;
 }
 
 uint64_t gn_cache_bytes(const struct gn_cache *cache) {
-    return cache->bytes;
+    return cache->layout.bytes;
 }
 
-static const struct gn_size_class *class_of_slot(const struct gn_cache *cache, uint32_t slot) {
-    const struct gn_size_class *class = cache->classes;
-    while (slot >= class->first_slot + class->n_slots) {
-        class ++;
-    }
-    return class;
-}
-
-uint64_t gn_cache_slot_offset(const struct gn_cache *cache, uint32_t slot) {
-    const struct gn_size_class *class = class_of_slot(cache, slot);
-    return class->offset + (slot - class->first_slot) * class->slot_bytes;
-}
-
-uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot) {
-    return class_of_slot(cache, slot)->slot_bytes;
+bool gn_cache_class_free(const struct gn_cache *cache, uint32_t size_class) {
+    return cache->free_slot[size_class] != GN_NONE;
 }
 
 struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache) {
-    return cache->totals;
+    return cache->counts.all;
 }
 
 struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer) {
-    return cache->layer_totals[layer];
+    return cache->counts.of_layer[layer];
 }
 
 uint32_t gn_cache_uses(const struct gn_cache *cache, uint32_t entry) {
-    return cache->uses[entry];
+    return cache->counts.uses[entry];
 }
 
 void gn_cache_used_elsewhere(struct gn_cache *cache, uint32_t entry) {
-    cache->uses[entry] += cache->uses[entry] < UINT32_MAX;
+    gn_counts_entry(&cache->counts, entry);
 }
 
 struct gn_pins_figures gn_cache_pins(const struct gn_cache *cache) {
@@ -590,7 +508,7 @@ uint64_t gn_cache_choices(const struct gn_cache *cache) {
 }
 
 uint32_t gn_cache_share(const struct gn_cache *cache, uint32_t layer) {
-    const struct gn_size_class *class = &cache->classes[cache->class_of_layer[layer]];
+    const struct gn_size_class *class = &cache->layout.classes[cache->layout.class_of_layer[layer]];
     uint32_t n_experts =
         (layer + 1 < cache->n_layers ? cache->first_entry[layer + 1] : cache->n_entries) - cache->first_entry[layer];
     uint32_t most = class->n_slots < n_experts ? class->n_slots : n_experts;

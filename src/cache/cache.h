@@ -21,18 +21,14 @@
 #pragma once
 
 #include "cache/admission.h"
+#include "cache/counts.h"
+#include "cache/layout.h"
 #include "cache/pins.h"
 #include "cache/shares.h"
 #include "policy/policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct gn_cache_layer {
-    uint32_t n_experts;
-    uint64_t slot_bytes; // memory one expert of this layer needs in a slot
-    uint32_t kind;       // layers of different kinds share no slots
-};
 
 struct gn_cache_options {
     const struct gn_cache_layer *layers; // copied
@@ -75,14 +71,6 @@ const char *gn_cache_error(const struct gn_cache *cache);
 // The slot of an expert, GN_NONE when it has none; changes and counts nothing.
 uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry);
 
-// Size classes, 0 … n_classes-1, the largest of each kind first: every slot, and every layer, belongs to one.
-uint32_t gn_cache_classes(const struct gn_cache *cache);
-uint32_t gn_cache_class_of_layer(const struct gn_cache *cache, uint32_t layer);
-uint64_t gn_cache_class_slot_bytes(const struct gn_cache *cache, uint32_t size_class);
-uint32_t gn_cache_class_slots(const struct gn_cache *cache, uint32_t size_class);
-bool gn_cache_class_free(const struct gn_cache *cache, uint32_t size_class);           // whether any of them is free
-uint32_t gn_cache_class_first_slot(const struct gn_cache *cache, uint32_t size_class); // its others follow
-
 // What is known before the first event: the expert will be used in a share `chance` of all tokens. Once for an entry,
 // at most.
 void gn_cache_prior(struct gn_cache *cache, uint32_t entry, float chance);
@@ -94,23 +82,12 @@ uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry); // GN_NONE: n
 bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot);
 void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot); // its bytes will not come
 
-// The shape that was cut from the budget, for whoever provides the memory: slots 0 … n_slots-1, each at `offset` in a
-// region of `bytes` bytes.
-uint32_t gn_cache_slots(const struct gn_cache *cache);
-uint64_t gn_cache_bytes(const struct gn_cache *cache);
-uint64_t gn_cache_slot_offset(const struct gn_cache *cache, uint32_t slot);
-uint64_t gn_cache_slot_bytes(const struct gn_cache *cache, uint32_t slot);
+// The slots and size classes that were cut from the budget, for whoever provides the memory.
+const struct gn_layout *gn_cache_layout(const struct gn_cache *cache);
+uint32_t gn_cache_slots(const struct gn_cache *cache);                       // n_slots of it
+uint64_t gn_cache_bytes(const struct gn_cache *cache);                       // bytes of it
+bool gn_cache_class_free(const struct gn_cache *cache, uint32_t size_class); // whether any slot of it is free
 
-// A miss counts as a re-read when the expert was evicted within so many sweeps through all layers.
-#define GN_REREAD_SWEEPS 8
-
-struct gn_cache_totals {
-    uint64_t events, hits, misses, inserts, evictions;
-    uint64_t hot_hits, hot_evictions; // of these, of experts that were pinned
-    uint64_t rereads;                 // misses soon after an eviction
-    uint32_t resident;                // experts now in slots
-    uint32_t hot_resident;            // of these, pinned
-};
 struct gn_cache_totals gn_cache_totals(const struct gn_cache *cache);
 // The same of one layer; its events are those that looked up any of its experts.
 struct gn_cache_totals gn_cache_layer_totals(const struct gn_cache *cache, uint32_t layer);

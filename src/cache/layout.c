@@ -1,5 +1,6 @@
 #include "cache/layout.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 // Layers whose slots differ by less share a class: the most that rounding up to the class's size may waste.
@@ -65,9 +66,47 @@ static void share_budget(struct gn_size_class *classes, uint32_t n_classes, uint
     }
 }
 
-uint32_t gn_layout(const struct gn_cache_layer *layers, uint32_t n_layers, uint64_t budget,
-                   struct gn_size_class *classes, uint32_t *class_of_layer) {
-    uint32_t n_classes = make_classes(layers, n_layers, classes, class_of_layer);
-    share_budget(classes, n_classes, budget);
-    return n_classes;
+static void number_slots(struct gn_layout *layout) {
+    for (uint32_t c = 0; c < layout->n_classes; c++) {
+        struct gn_size_class *class = &layout->classes[c];
+        class->first_slot = layout->n_slots;
+        class->offset = layout->bytes;
+        layout->n_slots += class->n_slots;
+        layout->bytes += class->n_slots * class->slot_bytes;
+    }
+}
+
+int gn_layout_open(struct gn_layout *layout, const struct gn_cache_layer *layers, uint32_t n_layers, uint64_t budget) {
+    *layout = (struct gn_layout){0};
+    layout->classes = calloc(n_layers, sizeof *layout->classes);
+    layout->class_of_layer = calloc(n_layers, sizeof *layout->class_of_layer);
+    if (!layout->classes || !layout->class_of_layer) {
+        return -ENOMEM;
+    }
+    layout->n_classes = make_classes(layers, n_layers, layout->classes, layout->class_of_layer);
+    share_budget(layout->classes, layout->n_classes, budget);
+    number_slots(layout);
+    return 0;
+}
+
+void gn_layout_close(struct gn_layout *layout) {
+    free(layout->classes);
+    free(layout->class_of_layer);
+}
+
+static const struct gn_size_class *class_of_slot(const struct gn_layout *layout, uint32_t slot) {
+    const struct gn_size_class *class = layout->classes;
+    while (slot >= class->first_slot + class->n_slots) {
+        class ++;
+    }
+    return class;
+}
+
+uint64_t gn_layout_slot_offset(const struct gn_layout *layout, uint32_t slot) {
+    const struct gn_size_class *class = class_of_slot(layout, slot);
+    return class->offset + (slot - class->first_slot) * class->slot_bytes;
+}
+
+uint64_t gn_layout_slot_bytes(const struct gn_layout *layout, uint32_t slot) {
+    return class_of_slot(layout, slot)->slot_bytes;
 }

@@ -88,7 +88,7 @@ uint32_t gn_tier_peek(const struct gn_tier *tier, uint32_t layer, uint32_t exper
 }
 
 uint32_t gn_tier_class(const struct gn_tier *tier, uint32_t layer) {
-    return gn_cache_class_of_layer(tier->cache, tier->index[layer]);
+    return gn_cache_layout(tier->cache)->class_of_layer[tier->index[layer]];
 }
 
 // The most used of those that have not been tried; n when there is none. An expert that is here or not in RAM is none.

@@ -22,7 +22,7 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
     struct gn_ahead *ahead = &stream->ahead;
     uint32_t started = 0;
     while (started < most && ahead->next < ahead->n && gn_reader_room(stream->reader) >= ahead->layer->n_slices) {
-        uint32_t size_class = gn_cache_class_of_layer(stream->cache, ahead->layer->index);
+        uint32_t size_class = gn_cache_layout(stream->cache)->class_of_layer[ahead->layer->index];
         uint32_t found = gn_spares_find(&stream->spares, size_class, false);
         if (found == GN_NONE) {
             break;

@@ -121,7 +121,7 @@ static void expect(struct gn_fetch *fetch, uint32_t i, struct gn_load *load, uin
 // Gives waiting items the spares that are free.
 static void fill_spares(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
-    uint32_t size_class = gn_cache_class_of_layer(stream->cache, fetch->request.layer->index);
+    uint32_t size_class = gn_cache_layout(stream->cache)->class_of_layer[fetch->request.layer->index];
     while (fetch->waiting_head < fetch->waiting_tail) {
         uint32_t found = gn_spares_find(&stream->spares, size_class, true);
         if (found == GN_NONE) {

@@ -76,7 +76,8 @@ void gn_locking_step(struct gn_stream *stream) {
         return;
     }
     stream->locked_choice = gn_cache_choices(stream->cache);
-    uint32_t n = gn_cache_slots(stream->cache);
+    const struct gn_layout *layout = gn_cache_layout(stream->cache);
+    uint32_t n = layout->n_slots;
     uint8_t **locked = stream->locked_slots;
     for (uint32_t slot = 0; slot < n; slot++) {
         if (locked[slot] && locked[slot] != wanted(stream, slot)) {
@@ -86,14 +87,14 @@ void gn_locking_step(struct gn_stream *stream) {
     }
     uint64_t before = stream->locks.bytes, all = before;
     for (uint32_t slot = 0; slot < n; slot++) {
-        all += wanted(stream, slot) && !locked[slot] ? gn_cache_slot_bytes(stream->cache, slot) : 0;
+        all += wanted(stream, slot) && !locked[slot] ? gn_layout_slot_bytes(layout, slot) : 0;
     }
     for (uint32_t slot = 0; slot < n; slot++) {
         uint8_t *memory = wanted(stream, slot);
         if (!memory || locked[slot]) {
             continue;
         }
-        int failed = gn_locks_add(&stream->locks, memory, gn_cache_slot_bytes(stream->cache, slot), false);
+        int failed = gn_locks_add(&stream->locks, memory, gn_layout_slot_bytes(layout, slot), false);
         if (failed) {
             fail(stream, "the dense weights and the slots of pinned experts", all, failed);
             return;

@@ -156,11 +156,12 @@ static int likelier_first(const void *a, const void *b) {
 // Marks the likeliest experts, as many of each size class as it has slots.
 static void choose_wanted(struct gn_stream *stream, struct ranked *ranked, const uint32_t *class_of) {
     struct gn_seed *seed = stream->seed;
-    uint32_t *taken = calloc(gn_cache_classes(stream->cache), sizeof *taken);
+    const struct gn_layout *layout = gn_cache_layout(stream->cache);
+    uint32_t *taken = calloc(layout->n_classes, sizeof *taken);
     qsort(ranked, seed->n_entries, sizeof *ranked, likelier_first);
     for (uint32_t i = 0; taken && i < seed->n_entries && ranked[i].chance > 0; i++) {
         uint32_t size_class = class_of[ranked[i].entry];
-        if (taken[size_class] < gn_cache_class_slots(stream->cache, size_class)) {
+        if (taken[size_class] < layout->classes[size_class].n_slots) {
             taken[size_class]++;
             seed->wanted[ranked[i].entry] = true;
         }
@@ -176,7 +177,7 @@ static void apply(struct gn_stream *stream, const float *chance) {
         for (uint32_t l = 0, entry = 0; l < stream->map.n_layers; l++) {
             for (uint32_t e = 0; e < stream->map.layers[l]->n_experts; e++, entry++) {
                 ranked[entry] = (struct ranked){chance[entry], entry};
-                class_of[entry] = gn_cache_class_of_layer(stream->cache, l);
+                class_of[entry] = gn_cache_layout(stream->cache)->class_of_layer[l];
                 if (chance[entry] > 0) {
                     gn_cache_prior(stream->cache, entry, chance[entry]);
                 }

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 int gn_spares_open(struct gn_spares *spares, const struct gn_cache *cache, uint32_t n) {
-    uint32_t n_classes = gn_cache_classes(cache), each = n / n_classes;
+    const struct gn_layout *layout = gn_cache_layout(cache);
+    uint32_t n_classes = layout->n_classes, each = n / n_classes;
     *spares = (struct gn_spares){.cache = cache, .spare = calloc(n, sizeof *spares->spare), .n = n};
     if (!spares->spare) {
         return -ENOMEM;
@@ -12,7 +13,7 @@ int gn_spares_open(struct gn_spares *spares, const struct gn_cache *cache, uint3
     for (uint32_t i = 0; i < n; i++) {
         uint32_t size_class = each < 2 || i / each >= n_classes ? 0 : i / each;
         spares->spare[i].size_class = size_class;
-        spares->bytes += gn_cache_class_slot_bytes(cache, size_class);
+        spares->bytes += layout->classes[size_class].slot_bytes;
     }
     return 0;
 }

@@ -139,12 +139,12 @@ static int open_cache(struct gn_stream *stream, const struct gn_budget *budget, 
 // Tells every slot and spare where in the region it lies.
 static void place_slots(struct gn_stream *stream) {
     for (uint32_t slot = 0; slot < gn_cache_slots(stream->cache); slot++) {
-        stream->slot_memory[slot] = stream->memory + gn_cache_slot_offset(stream->cache, slot);
+        stream->slot_memory[slot] = stream->memory + gn_layout_slot_offset(gn_cache_layout(stream->cache), slot);
     }
     uint8_t *at = stream->memory + gn_cache_bytes(stream->cache);
     for (uint32_t i = 0; i < stream->spares.n; i++) {
         stream->spares.spare[i].memory = at;
-        at += gn_cache_class_slot_bytes(stream->cache, stream->spares.spare[i].size_class);
+        at += gn_cache_layout(stream->cache)->classes[stream->spares.spare[i].size_class].slot_bytes;
     }
 }
 

@@ -45,16 +45,17 @@ static void belady_close(struct belady *belady) {
 static uint64_t slot_size(struct gn_cache *cache, uint32_t entry) {
     gn_cache_begin(cache);
     uint32_t slot = gn_cache_insert(cache, entry, false);
-    uint64_t bytes = slot == GN_NONE ? 0 : gn_cache_slot_bytes(cache, slot);
+    uint64_t bytes = slot == GN_NONE ? 0 : gn_layout_slot_bytes(gn_cache_layout(cache), slot);
     gn_cache_drop(cache, entry);
     gn_cache_end(cache);
     return bytes;
 }
 
 static uint32_t slots_of_size(const struct gn_cache *cache, uint64_t bytes) {
+    const struct gn_layout *layout = gn_cache_layout(cache);
     uint32_t n = 0;
-    for (uint32_t slot = 0; slot < gn_cache_slots(cache); slot++) {
-        n += gn_cache_slot_bytes(cache, slot) == bytes;
+    for (uint32_t slot = 0; slot < layout->n_slots; slot++) {
+        n += gn_layout_slot_bytes(layout, slot) == bytes;
     }
     return n;
 }

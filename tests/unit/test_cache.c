@@ -171,10 +171,11 @@ static void size_classes_share_the_budget(void **state) {
     }
     for (uint64_t budget = all / 20; budget <= all + all / 10; budget += all / 20) {
         struct gn_cache *cache = open_cache(layers, 48, budget);
+        const struct gn_layout *layout = gn_cache_layout(cache);
         uint64_t end = 0, useful = budget < all ? budget : all;
         for (uint32_t slot = 0; slot < gn_cache_slots(cache); slot++) {
-            assert_true(gn_cache_slot_offset(cache, slot) >= end);
-            end = gn_cache_slot_offset(cache, slot) + gn_cache_slot_bytes(cache, slot);
+            assert_true(gn_layout_slot_offset(layout, slot) >= end);
+            end = gn_layout_slot_offset(layout, slot) + gn_layout_slot_bytes(layout, slot);
         }
         assert_true(end == gn_cache_bytes(cache) && end <= budget);
         assert_true(gn_cache_bytes(cache) + 760 * 4096 + useful * 3 / 100 >= useful);

@@ -78,7 +78,7 @@ static void serves_only_its_layers(void **state) {
     assert_true(gn_tier_serves(&world.tier, 0) && gn_tier_serves(&world.tier, 3));
     assert_false(gn_tier_serves(&world.tier, 2));
     assert_int_equal(world.tier.n_served, 3);
-    assert_int_equal(gn_cache_classes(world.tier.cache), 2); // layer 3 is of another kind
+    assert_int_equal(gn_cache_layout(world.tier.cache)->n_classes, 2); // layer 3 is of another kind
     assert_int_equal(gn_cache_slots(world.tier.cache), 12);
     close_world(&world);
 }
@@ -121,7 +121,7 @@ static void pushes_out_nothing_that_the_event_uses(void **state) {
     struct world world;
     uint32_t hits, first[] = {0, 1}, second[] = {0, 1, 2, 3};
     open_world(&world, 6, 30, 0); // 4 slots for layers 0 and 1
-    uint32_t slots = gn_cache_class_slots(world.tier.cache, 0);
+    uint32_t slots = gn_cache_layout(world.tier.cache)->classes[0].n_slots;
     assert_int_equal(slots, 4);
     assert_int_equal(use(&world, 0, first, 2, &hits), 2);
     assert_int_equal(use(&world, 1, first, 2, &hits), 2);
