@@ -1,4 +1,4 @@
-#include "exec/fetch.h"
+#include "exec/event.h"
 
 #include "exec/ahead.h"
 #include "exec/locking.h"
@@ -7,59 +7,12 @@
 #include "stats/stats.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-// While experts of the running event are still to arrive, the drive gets no more than this many to read at once with
-// what is read ahead: those that are needed now are hardly held up, and it does not fall idle while we compute.
-#define BUSY 2
 
 // A prefill that uses at least this share of a layer's experts will use nearly all of the next layer's as well.
 #define NEARLY_ALL_PERCENT 80
 
-// How often a thread that computes looks for a slice before it sleeps: about as long as waking up takes. A thread that
-// spins takes time from others, on a virtual machine even from those that read for it.
-#define SPINS 1000
-
 #define AHEAD_MOST 64 // experts that a prefill asks for ahead, whatever the number of spares
-
-static inline void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-// One expert of the event.
-struct item {
-    uint32_t entry;
-    uint32_t spare;        // which spare it is in, or GN_NONE
-    const uint8_t *memory; // its slot or spare; NULL while it waits for a spare
-    struct gn_load *load;  // while its reads are under way
-    bool missed;           // comes from disk in this event
-    bool kept;             // missed, and given a slot
-    bool fresh;            // kept, and its reads are still to be queued
-};
-
-struct gn_fetch {
-    struct gn_fetch_request request;
-    struct item *items; // [most experts of any layer]
-    uint32_t *ready;    // items ready and not returned: a queue of [most experts]
-    uint32_t ready_head, ready_tail;
-    uint32_t *waiting; // items that wait for a spare, in order
-    uint32_t waiting_head, waiting_tail;
-    struct gn_load *loads; // the storage of all loads: items' and spares'
-    struct gn_load **own;  // [most experts] the load that item i may use
-    uint32_t loading;      // items whose reads are not complete
-    uint32_t left;         // items not returned yet
-    bool any_missed, checked;
-    _Atomic int error;
-    pthread_mutex_t sleeping; // for threads that sleep until a slice is there
-    pthread_cond_t arrival;
-    struct gn_cache_totals before;
-};
 
 int gn_fetch_open(struct gn_stream *stream) {
     uint32_t most = gn_expert_map_most_experts(&stream->map), n_spares = stream->spares.n;
@@ -104,13 +57,9 @@ void gn_fetch_close(struct gn_stream *stream) {
 
 // ------------------------------------------------------------------------------------------------- beginning
 
-static void push_ready(struct gn_fetch *fetch, uint32_t i) {
-    fetch->ready[fetch->ready_tail++] = i;
-}
-
 // The item's reads are described; they are not queued yet.
 static void expect(struct gn_fetch *fetch, uint32_t i, struct gn_load *load, uint8_t *memory, uint32_t slices) {
-    struct item *item = &fetch->items[i];
+    struct gn_fetch_item *item = &fetch->items[i];
     gn_load_prepare(load, fetch->request.layer, fetch->request.experts[i], memory, slices);
     load->item = i;
     item->load = load;
@@ -118,8 +67,7 @@ static void expect(struct gn_fetch *fetch, uint32_t i, struct gn_load *load, uin
     fetch->loading++;
 }
 
-// Gives waiting items the spares that are free.
-static void fill_spares(struct gn_stream *stream) {
+void gn_event_fill_spares(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     uint32_t size_class = gn_cache_layout(stream->cache)->class_of_layer[fetch->request.layer->index];
     while (fetch->waiting_head < fetch->waiting_tail) {
@@ -141,7 +89,7 @@ static void fill_spares(struct gn_stream *stream) {
 // An expert that was read ahead, or is on its way, is the item's from now on.
 static void claim(struct gn_stream *stream, uint32_t i) {
     struct gn_fetch *fetch = stream->fetch;
-    struct item *item = &fetch->items[i];
+    struct gn_fetch_item *item = &fetch->items[i];
     uint32_t found = gn_spares_find_ahead(&stream->spares, item->entry);
     if (found == GN_NONE || stream->spares.spare[found].load->error) {
         return; // what could not be read ahead is read again
@@ -157,7 +105,7 @@ static void claim(struct gn_stream *stream, uint32_t i) {
     if (item->load->in_flight > 0) {
         fetch->loading++;
     } else {
-        push_ready(fetch, i);
+        gn_event_push_ready(fetch, i);
     }
 }
 
@@ -165,14 +113,14 @@ static void claim(struct gn_stream *stream, uint32_t i) {
 static void look_up(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     for (uint32_t i = 0; i < fetch->request.n; i++) {
-        struct item *item = &fetch->items[i];
-        *item = (struct item){.spare = GN_NONE};
+        struct gn_fetch_item *item = &fetch->items[i];
+        *item = (struct gn_fetch_item){.spare = GN_NONE};
         item->entry = gn_cache_entry(stream->cache, fetch->request.layer->index, fetch->request.experts[i]);
         uint32_t slot = gn_cache_lookup(stream->cache, item->entry);
         item->missed = slot == GN_NONE;
         if (!item->missed) {
             item->memory = stream->slot_memory[slot];
-            push_ready(fetch, i);
+            gn_event_push_ready(fetch, i);
         }
         fetch->any_missed |= item->missed;
     }
@@ -181,7 +129,7 @@ static void look_up(struct gn_stream *stream) {
 // The spare that item i is in becomes the slot, and the slot's memory the spare: no byte moves. Reads may be in flight.
 static void exchange(struct gn_stream *stream, uint32_t i, uint32_t slot) {
     struct gn_fetch *fetch = stream->fetch;
-    struct item *item = &fetch->items[i];
+    struct gn_fetch_item *item = &fetch->items[i];
     struct gn_spare *spare = &stream->spares.spare[item->spare];
     uint8_t *memory = stream->slot_memory[slot];
     stream->slot_memory[slot] = spare->memory;
@@ -196,7 +144,7 @@ static void exchange(struct gn_stream *stream, uint32_t i, uint32_t slot) {
 static void place_misses(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     for (uint32_t i = 0; i < fetch->request.n; i++) {
-        struct item *item = &fetch->items[i];
+        struct gn_fetch_item *item = &fetch->items[i];
         if (!item->missed) {
             continue;
         }
@@ -269,7 +217,7 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
         if (fetch->waiting_tail > 0) {
             gn_ahead_dismiss(stream, NULL); // they may be needed now
         }
-        fill_spares(stream);
+        gn_event_fill_spares(stream);
     }
 }
 
@@ -277,248 +225,9 @@ uint32_t gn_fetch_misses(const struct gn_stream *stream) {
     return (uint32_t)(gn_cache_totals(stream->cache).misses - stream->fetch->before.misses);
 }
 
-// ------------------------------------------------------------------------------------------------- arriving
-
-static void wake_sleepers(struct gn_fetch *fetch) {
-    pthread_mutex_lock(&fetch->sleeping);
-    pthread_cond_broadcast(&fetch->arrival);
-    pthread_mutex_unlock(&fetch->sleeping);
-}
-
-// Takes one completed read in.
-static void complete(struct gn_stream *stream, const struct gn_read *read) {
-    struct gn_fetch *fetch = stream->fetch;
-    struct gn_load *load = read->owner;
-    load->in_flight--;
-    if (read->result < 0) {
-        load->error = load->error ? load->error : read->result;
-        if (load->item != GN_NO_ITEM && !fetch->error) {
-            fetch->error = read->result;
-            gn_load_explain(load, read, stream->error, sizeof stream->error);
-            wake_sleepers(fetch);
-        }
-    } else {
-        gn_count(reads, 1);
-        gn_count(read_bytes, read->length);
-        uint32_t slice = load->slice[read - load->reads];
-        atomic_fetch_or(&load->arrived, 1u << slice);
-        if (atomic_load(&load->awaited) & 1u << slice) { // in this order, as a sleeper looks in the other one
-            wake_sleepers(fetch);
-        }
-    }
-    if (load->in_flight > 0) {
-        return;
-    }
-    if (load->item != GN_NO_ITEM) {
-        fetch->loading--;
-        if (!load->error) {
-            push_ready(fetch, load->item);
-        }
-    } else if (gn_spares_ended(&stream->spares, load) && !fetch->error) {
-        fill_spares(stream);
-    }
-}
-
-static bool in_progress(const struct gn_fetch *fetch) {
-    return fetch->loading > 0 || fetch->waiting_head < fetch->waiting_tail;
-}
-
-// Collects completions: all that are there, and at least one expert if none is ready.
-static void collect(struct gn_stream *stream) {
-    struct gn_fetch *fetch = stream->fetch;
-    struct gn_read *read;
-    while ((read = gn_reader_reap(stream->reader, false))) {
-        complete(stream, read);
-    }
-    uint64_t start = 0;
-    while (fetch->ready_head == fetch->ready_tail && in_progress(fetch) && !fetch->error) {
-        start = start ? start : gn_now_ns();
-        read = gn_reader_reap(stream->reader, true);
-        if (!read) {
-            break;
-        }
-        complete(stream, read);
-    }
-    if (start) {
-        gn_count(io_wait_ns, gn_now_ns() - start);
-    }
-}
-
-// Waits until no read of the event is in flight; those for events to come go on.
-static void drain(struct gn_stream *stream) {
-    struct gn_fetch *fetch = stream->fetch;
-    fetch->waiting_head = fetch->waiting_tail; // nothing more is started
-    struct gn_read *read;
-    while (fetch->loading > 0 && (read = gn_reader_reap(stream->reader, true))) {
-        complete(stream, read);
-    }
-}
-
-// Makes sure that no file changed under the reads of this event, once they are all complete. What stays in the page
-// cache changes with the file even when nothing is read.
-static void check_files(struct gn_stream *stream) {
-    struct gn_fetch *fetch = stream->fetch;
-    if (fetch->checked || in_progress(fetch)) {
-        return;
-    }
-    fetch->checked = true;
-    const struct gn_layer *layer = fetch->request.layer;
-    for (uint32_t s = 0; s < layer->n_slices; s++) {
-        const struct gn_file *file = layer->slices[s].file;
-        int changed = s == 0 || file != layer->slices[s - 1].file ? gn_file_unchanged(file) : 0;
-        if (changed) {
-            fetch->error = changed;
-            snprintf(stream->error, sizeof stream->error,
-                     "%s %s while it was in use: its experts cannot be trusted; load the model again",
-                     gn_file_path(file), changed == -ESTALE ? "was changed" : "could not be read");
-            return;
-        }
-    }
-}
-
-bool gn_fetch_slack(const struct gn_stream *stream) {
-    const struct gn_fetch *fetch = stream->fetch;
-    return fetch->waiting_head == fetch->waiting_tail && fetch->loading < BUSY;
-}
-
-// Reads ahead with what the drive has left over.
-static void read_ahead(struct gn_stream *stream) {
-    const struct gn_fetch *fetch = stream->fetch;
-    if (!in_progress(fetch)) {
-        gn_ahead_start(stream, UINT32_MAX);
-    } else if (fetch->loading < BUSY) {
-        gn_ahead_start(stream, BUSY - fetch->loading);
-    }
-}
-
-static void describe(const struct gn_fetch *fetch, uint32_t index, struct gn_ready *ready) {
-    const struct gn_layer *layer = fetch->request.layer;
-    ready->index = index;
-    for (uint32_t s = 0; s < layer->n_slices; s++) {
-        ready->slice[s] = gn_slice_data(&layer->slices[s], fetch->request.experts[index], fetch->items[index].memory);
-    }
-}
-
-int gn_fetch_next(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
-    struct gn_fetch *fetch = stream->fetch;
-    if (fetch->left == 0) {
-        fetch->checked = !stream->held; // pages of a file may have gone while they were computed with
-        check_files(stream);
-        return fetch->error;
-    }
-    if ((fetch->any_missed || stream->held) && !fetch->error) {
-        collect(stream);
-        check_files(stream);
-    }
-    if (fetch->error) {
-        drain(stream);
-        return fetch->error;
-    }
-    read_ahead(stream);
-    const struct gn_layer *layer = fetch->request.layer;
-    uint32_t n = 0;
-    while (n < capacity && fetch->ready_head < fetch->ready_tail) {
-        describe(fetch, fetch->ready[fetch->ready_head++], &ready[n++]);
-    }
-    if (n == 0) { // nothing in flight, and experts missing: must not pass for done
-        fetch->error = -EIO;
-        snprintf(stream->error, sizeof stream->error, "%u experts of block %u never came", fetch->left, layer->block);
-        return fetch->error;
-    }
-    fetch->left -= n;
-    return (int)n;
-}
-
-uint32_t gn_fetch_placed(struct gn_stream *stream, struct gn_ready *ready, uint32_t capacity) {
-    struct gn_fetch *fetch = stream->fetch;
-    if (fetch->waiting_head < fetch->waiting_tail || fetch->request.n > capacity) {
-        return 0;
-    }
-    read_ahead(stream);
-    uint32_t n = 0;
-    while (fetch->ready_head < fetch->ready_tail) {
-        describe(fetch, fetch->ready[fetch->ready_head++], &ready[n++]);
-    }
-    for (uint32_t i = 0; i < fetch->request.n; i++) {
-        if (fetch->items[i].load && fetch->items[i].load->in_flight > 0) {
-            describe(fetch, i, &ready[n++]);
-        }
-    }
-    fetch->left = 0;
-    return n;
-}
-
-bool gn_fetch_arrived(const struct gn_stream *stream, uint32_t index, uint32_t slice) {
-    struct gn_load *load = stream->fetch->items[index].load;
-    return !load || atomic_load(&load->arrived) & 1u << slice;
-}
-
-bool gn_fetch_failed(const struct gn_stream *stream) {
-    return atomic_load_explicit(&stream->fetch->error, memory_order_relaxed) != 0;
-}
-
-void gn_fetch_poll(struct gn_stream *stream) {
-    const struct gn_read *read;
-    while ((read = gn_reader_reap(stream->reader, false))) {
-        complete(stream, read);
-    }
-    read_ahead(stream);
-}
-
-// Takes in one read, waiting for it. False: there is none in flight.
-static bool take_one(struct gn_stream *stream) {
-    const struct gn_read *read = gn_reader_reap(stream->reader, true);
-    if (read) {
-        complete(stream, read);
-        read_ahead(stream);
-    }
-    return read != NULL;
-}
-
-bool gn_fetch_await(struct gn_stream *stream, uint32_t index, uint32_t slice) {
-    if (gn_fetch_arrived(stream, index, slice)) {
-        return true;
-    }
-    uint64_t start = gn_now_ns();
-    while (!gn_fetch_failed(stream) && !gn_fetch_arrived(stream, index, slice) && take_one(stream)) {
-    }
-    gn_count(io_wait_ns, gn_now_ns() - start);
-    return !gn_fetch_failed(stream) && gn_fetch_arrived(stream, index, slice);
-}
-
-// Whether there is nothing to wait for any more.
-static bool decided(const struct gn_stream *stream, uint32_t index, uint32_t slice) {
-    return gn_fetch_arrived(stream, index, slice) || gn_fetch_failed(stream);
-}
-
-bool gn_fetch_sleep(struct gn_stream *stream, uint32_t index, uint32_t slice) {
-    struct gn_fetch *fetch = stream->fetch;
-    for (int i = 0; i < SPINS && !decided(stream, index, slice); i++) {
-        relax();
-    }
-    if (!decided(stream, index, slice)) {
-        pthread_mutex_lock(&fetch->sleeping);
-        atomic_fetch_or(&fetch->items[index].load->awaited, 1u << slice);
-        while (!decided(stream, index, slice)) {
-            pthread_cond_wait(&fetch->arrival, &fetch->sleeping);
-        }
-        pthread_mutex_unlock(&fetch->sleeping);
-    }
-    return !gn_fetch_failed(stream) && gn_fetch_arrived(stream, index, slice);
-}
-
-int gn_fetch_settle(struct gn_stream *stream) {
-    struct gn_fetch *fetch = stream->fetch;
-    drain(stream);
-    if (!fetch->error) {
-        check_files(stream);
-    }
-    return fetch->error;
-}
-
 // ------------------------------------------------------------------------------------------------- ending
 
-static void give_back_spare(struct gn_stream *stream, struct item *item) {
+static void give_back_spare(struct gn_stream *stream, struct gn_fetch_item *item) {
     if (item->spare != GN_NONE) {
         const struct gn_load *load = stream->spares.spare[item->spare].load;
         gn_expert_drop(load->layer, load->expert);
@@ -532,7 +241,7 @@ void gn_fetch_release(struct gn_stream *stream, const struct gn_ready *ready, ui
     for (uint32_t i = 0; i < n; i++) {
         give_back_spare(stream, &stream->fetch->items[ready[i].index]);
     }
-    fill_spares(stream);
+    gn_event_fill_spares(stream);
 }
 
 // A prefill that uses nearly all experts will do so in the next layer: its first experts are read while others compute.
@@ -568,7 +277,7 @@ static void count_event(const struct gn_stream *stream) {
 
 void gn_fetch_end(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
-    drain(stream);
+    gn_event_drain(stream);
     bool cut_short = fetch->error || fetch->left > 0;
     for (uint32_t i = 0; i < fetch->request.n; i++) {
         give_back_spare(stream, &fetch->items[i]);
