@@ -40,25 +40,62 @@ static size_t put_times(char *text, size_t size) {
                             percent(counter(&gn_stats.manage_ns), all));
 }
 
-// What tiers above the RAM have done: of experts that a layer they serve used, how many they held.
-static size_t put_tiers(const struct gn_stream *stream, char *text, size_t size) {
+// The blocks of the layers that tiers serve, such as "0-3,7"; a range is of layers that follow one another, whatever
+// lies between their blocks. "..." ends a list that has no room.
+static void put_layers(const struct gn_stream *stream, char *text, size_t size) {
+    size_t used = 0;
+    for (uint32_t l = 0; l < stream->map.n_layers; l++) {
+        if (!stream->tiers[l]) {
+            continue;
+        }
+        uint32_t first = l;
+        while (l + 1 < stream->map.n_layers && stream->tiers[l + 1]) {
+            l++;
+        }
+        char range[32] = "";
+        if (l > first) {
+            snprintf(range, sizeof range, "-%u", stream->map.layers[l]->block);
+        }
+        const char *joint = used > 0 ? "," : "";
+        if (used + 32 > size) {
+            snprintf(text + used, size - used, "%s...", joint);
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%u%s", joint, stream->map.layers[first]->block, range);
+    }
+}
+
+// Whether layer l is the first that its tier serves.
+static bool is_first_of_tier(const struct gn_stream *stream, uint32_t l) {
+    uint32_t first = 0;
+    while (stream->tiers[first] != stream->tiers[l]) {
+        first++;
+    }
+    return stream->tiers[l] && first == l;
+}
+
+size_t gn_report_tiers(const struct gn_stream *stream, char *text, size_t size) {
     uint64_t hits = 0, used = 0, copied = 0;
-    uint32_t held = 0;
-    const struct gn_tier *last = NULL;
+    uint32_t held = 0, n_tiers = 0;
     for (uint32_t l = 0; stream->tiers && l < stream->map.n_layers; l++) {
-        if (stream->tiers[l] && stream->tiers[l] != last) { // a tier's layers follow one another
-            last = stream->tiers[l];
-            struct gn_cache_totals totals = gn_cache_totals(last->cache);
+        if (is_first_of_tier(stream, l)) {
+            struct gn_cache_totals totals = gn_cache_totals(stream->tiers[l]->cache);
             hits += totals.hits;
             used += totals.hits + totals.misses;
             copied += totals.inserts;
             held += totals.resident;
+            n_tiers++;
         }
     }
-    return last ? (size_t)snprintf(text, size,
-                                   ", on the GPU %" PRIu64 "/%" PRIu64 " (%.0f%%), %u held, %" PRIu64 " copied", hits,
-                                   used, percent(hits, used), held, copied)
-                : 0;
+    text[0] = '\0';
+    if (n_tiers == 0) {
+        return 0;
+    }
+    char layers[160];
+    put_layers(stream, layers, sizeof layers);
+    return (size_t)snprintf(text, size,
+                            ", on the GPU (layers %s) %" PRIu64 "/%" PRIu64 " (%.0f%%), %u held, %" PRIu64 " copied",
+                            layers, hits, used, percent(hits, used), held, copied);
 }
 
 // What reading ahead brought, by who guessed; nothing when there was none.
@@ -136,11 +173,11 @@ void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool
         return;
     }
     stream->report_tokens = 0;
-    char line[512];
+    char line[800];
     size_t used = put_common(stream, line, sizeof line);
     used += (size_t)snprintf(line + used, sizeof line - used, ", evictions=%" PRIu64,
                              gn_cache_totals(stream->cache).evictions);
-    used += put_tiers(stream, line + used, sizeof line - used);
+    used += gn_report_tiers(stream, line + used, sizeof line - used);
     put_times(line + used, sizeof line - used);
     gn_info("pin cache: %s", line);
     say_pins(stream);
@@ -151,7 +188,7 @@ void gn_report_final(const struct gn_stream *stream) {
     if (totals.events == 0) {
         return;
     }
-    char line[1200];
+    char line[1500];
     size_t used = put_common(stream, line, sizeof line);
     used += (size_t)snprintf(line + used, sizeof line - used,
                              ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64
@@ -159,7 +196,7 @@ void gn_report_final(const struct gn_stream *stream) {
                              totals.evictions, counter(&gn_stats.pilot_calls), counter(&gn_stats.pilot_slices),
                              totals.hot_evictions, totals.rereads, percent(totals.rereads, totals.evictions),
                              gn_seed_source(stream));
-    used += put_tiers(stream, line + used, sizeof line - used);
+    used += gn_report_tiers(stream, line + used, sizeof line - used);
     used += put_times(line + used, sizeof line - used);
     put_prefetch(stream, line + used, sizeof line - used);
     gn_info("pin cache, in all: %s", line);

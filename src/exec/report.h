@@ -18,3 +18,8 @@ void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool
 
 // When the model is closed. Nothing if nothing was computed.
 void gn_report_final(const struct gn_stream *stream);
+
+// What tiers above the RAM have done, of both lines: ", on the GPU (layers 0-3,7) hits/uses (…%), … held, … copied".
+// Uses are those of experts of the layers that they serve, by blocks. Nothing where there is no tier. Returns its
+// length.
+size_t gn_report_tiers(const struct gn_stream *stream, char *text, size_t size);
