@@ -18,6 +18,12 @@ endforeach()
 add_test(NAME gpu.simulator COMMAND test_simulator ${demo_model} $<TARGET_FILE:guanaco> ${test_models} Vulkan0)
 list(APPEND gpu_tests gpu.simulator)
 
+# Weights of a type that Vulkan does not know.
+make_model(ternary guanaco-tiny qwen3moe ${test_models}/ternary.gguf --type TQ1_0)
+add_test(NAME gpu.unfit COMMAND test_unfit ${test_models}/ternary.gguf $<TARGET_FILE:guanaco> ${test_models} Vulkan0)
+set_tests_properties(gpu.unfit PROPERTIES FIXTURES_REQUIRED ternary)
+list(APPEND gpu_tests gpu.unfit)
+
 # Every architecture.
 if(NOT GUANACO_SANITIZE)
     add_executable(conformance-device conformance/device.c conformance/harness.c)

@@ -232,7 +232,7 @@ static const struct named_type {
 } types[] = {
     {"Q4_0", GGML_TYPE_Q4_0}, {"Q8_0", GGML_TYPE_Q8_0},     {"Q4_K", GGML_TYPE_Q4_K},   {"Q5_K", GGML_TYPE_Q5_K},
     {"Q6_K", GGML_TYPE_Q6_K}, {"IQ4_XS", GGML_TYPE_IQ4_XS}, {"MXFP4", GGML_TYPE_MXFP4}, {"F16", GGML_TYPE_F16},
-    {"BF16", GGML_TYPE_BF16}, {"F32", GGML_TYPE_F32},
+    {"BF16", GGML_TYPE_BF16}, {"F32", GGML_TYPE_F32},       {"TQ1_0", GGML_TYPE_TQ1_0},
 };
 
 // "mixed": per layer, the types of down and of the others.

@@ -153,20 +153,35 @@ static void tell_chances(const struct gn_gpu *gpu, uint32_t l) {
     }
 }
 
-// Says which layers no device can have.
-static void say_unfit(const struct gn_gpu *gpu) {
-    uint32_t n = 0, first = 0;
+struct seen {
+    uint32_t n, fit, first_unfit; // first_unfit: its block
+};
+
+static struct seen count_seen(const struct gn_gpu *gpu) {
+    struct seen seen = {0};
     for (uint32_t l = gpu->layers.n; l-- > 0;) {
-        if (!gpu->layers.layer[l].fits) {
-            first = gpu->stream->map.layers[l]->block;
-            n++;
+        const struct gn_gpu_layer *layer = &gpu->layers.layer[l];
+        seen.n += layer->slices != 0;
+        seen.fit += layer->fits;
+        if (layer->slices && !layer->fits) {
+            seen.first_unfit = gpu->stream->map.layers[l]->block;
         }
     }
-    if (n > 0) {
-        gn_warn(
-            "%u of %u layers stay with the CPU (block %u for one): a GPU cannot hold their weights or compute their "
-            "operations",
-            n, gpu->layers.n, first);
+    return seen;
+}
+
+// Says which layers no device can have.
+static void say_unfit(const struct gn_gpu *gpu) {
+    struct seen seen = count_seen(gpu);
+    const char *who = gpu->n_tiers == 1 ? gpu->tiers[0].device.name : "one of the GPUs";
+    if (seen.fit == 0) {
+        gn_warn("all %u layers stay with the CPU: %s cannot hold their weights or compute their operations; take the "
+                "model in another quantisation, or leave the GPU out",
+                seen.n, who);
+    } else if (seen.fit < seen.n) {
+        gn_warn("%u of %u layers stay with the CPU (block %u for one): %s cannot hold their weights or compute their "
+                "operations; the model in another quantisation may have none such",
+                seen.n - seen.fit, seen.n, seen.first_unfit, who);
     }
 }
 
@@ -209,17 +224,25 @@ static void see(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     }
 }
 
-// Opens the tiers when the first pass through the layers has ended: with the last layer, or with the first that comes
-// again; the run must be one that they may serve. Returns whether they are open for this run.
+// Opens the tiers when the first pass through the layers has ended: all have been seen, or one comes again. That waits
+// for a run that they may serve; where there can be none, no tier opens. Returns whether they are open for this run.
 static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     const struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
     bool again = layer->slices & run->slices;
     if (!again) {
         see(gpu, run);
     }
-    if (layer->fits && (again || run->layer->index + 1 == gpu->layers.n)) {
+    struct seen seen = count_seen(gpu);
+    if (!again && seen.n < gpu->layers.n) {
+        return false;
+    }
+    if (layer->fits) {
         open_tiers(gpu, run);
         return again;
+    }
+    if (seen.fit == 0) {
+        gpu->opened = true;
+        say_unfit(gpu);
     }
     return false;
 }

@@ -65,37 +65,43 @@ uint64_t gn_gpu_tier_budget(const struct gn_gpu_tier *tier, const struct gn_gpu_
     return asked;
 }
 
-// A layer with fewer slots than twice its top-k is slower than without any: the tier serves fewer layers then. Returns
-// how many.
+// What a layer needs at least: with fewer slots than twice its top-k it is slower than without any.
+static uint64_t least_bytes(const struct gn_gpu_layer *layer) {
+    uint32_t slots = 2 * layer->top_k < layer->n_experts ? 2 * layer->top_k : layer->n_experts;
+    return gn_gpu_shape_bytes(&layer->shape) * slots;
+}
+
+// Leaves out the layers that get too little of the budget. Returns how many are left.
 static uint32_t leave_out_layers(const struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, uint64_t budget) {
-    uint64_t need = 0, least = UINT64_MAX;
-    uint32_t served = 0, left_out = 0;
+    uint64_t need = 0;
+    uint32_t served = 0;
     for (uint32_t l = 0; l < layers->n; l++) {
         struct gn_gpu_layer *layer = &layers->layer[l];
         if (layer->tier != tier) {
             continue;
         }
-        uint32_t slots = 2 * layer->top_k < layer->n_experts ? 2 * layer->top_k : layer->n_experts;
-        uint64_t bytes = gn_gpu_shape_bytes(&layer->shape) * slots;
-        least = bytes < least ? bytes : least;
-        if (need + bytes > budget) {
+        if (need + least_bytes(layer) > budget) {
             layer->tier = NULL;
-            left_out++;
         } else {
-            need += bytes;
+            need += least_bytes(layer);
             served++;
         }
     }
-    if (left_out > 0 && served > 0) {
-        gn_warn("%s: %.1f MiB hold experts of %u of %u layers; the others stay with the CPU, since a layer with fewer "
-                "slots than twice its top-k is slower than without any",
-                tier->device.name, (double)budget / MIB, served, served + left_out);
-    } else if (left_out > 0) {
-        gn_warn("%s: %.1f MiB are too little, one layer needs %.1f MiB (twice its top-k): no experts are held there; "
-                "give it more",
-                tier->device.name, (double)budget / MIB, (double)least / MIB);
-    }
     return served;
+}
+
+// How many layers are the tier's, and what the smallest of them needs.
+static uint32_t count_layers(const struct gn_gpu_tier *tier, const struct gn_gpu_layers *layers, uint64_t *least) {
+    uint32_t n = 0;
+    *least = UINT64_MAX;
+    for (uint32_t l = 0; l < layers->n; l++) {
+        if (layers->layer[l].tier == tier) {
+            uint64_t bytes = least_bytes(&layers->layer[l]);
+            *least = bytes < *least ? bytes : *least;
+            n++;
+        }
+    }
+    return n;
 }
 
 // ------------------------------------------------------------------------------------------------- pools
@@ -234,31 +240,56 @@ void gn_gpu_tier_describe(const struct gn_gpu_tier *tier, char *text, size_t siz
              tier->policy->name);
 }
 
+// Takes the pools, making the tier smaller until they fit. Returns how many layers it serves; 0: it is not open, a line
+// has said why.
+static uint32_t take_experts(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, uint64_t *budget, uint64_t least,
+                             uint32_t inserts) {
+    uint32_t served = leave_out_layers(tier, layers, *budget);
+    if (served == 0) {
+        gn_warn("%s: %.1f MiB are too little, one layer needs %.1f MiB (twice its top-k): no experts are held there; "
+                "give it more",
+                tier->device.name, (double)*budget / MIB, (double)least / MIB);
+        return 0;
+    }
+    for (int i = 0; served > 0 && i < SHRINKS; i++) {
+        if (try_pools(tier, layers, *budget, inserts)) {
+            return served;
+        }
+        *budget -= *budget / 8;
+        served = leave_out_layers(tier, layers, *budget);
+    }
+    gn_warn("%s gives no memory for experts: none are held there", tier->device.name);
+    return 0;
+}
+
 bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, const struct gn_moe_run *run,
                       uint32_t inserts) {
-    uint64_t budget = tier->budget;
+    uint64_t budget = tier->budget, least;
+    uint32_t n_layers = count_layers(tier, layers, &least);
     tier->measures = inserts == 0;
+    if (n_layers == 0) {
+        gn_warn("%s: no layer is left for it, since layers are dealt by the sizes of the tiers: no experts are held "
+                "there; give it more",
+                tier->device.name);
+        gn_gpu_tier_close(tier);
+        return false;
+    }
     if (!take_graph(tier, layers, run, &budget)) {
         gn_warn("%s: no memory to compute there: no experts are held there", tier->device.name);
         gn_gpu_tier_close(tier);
         return false;
     }
     uint64_t asked = budget;
-    uint32_t served = leave_out_layers(tier, layers, budget);
-    for (int i = 0; served > 0 && i < SHRINKS; i++) {
-        if (try_pools(tier, layers, budget, inserts)) {
-            tier->open = true;
-            break;
-        }
-        budget -= budget / 8;
-        served = leave_out_layers(tier, layers, budget);
-    }
+    uint32_t served = take_experts(tier, layers, &budget, least, inserts);
+    tier->open = served > 0;
     if (!tier->open) {
-        if (served > 0) {
-            gn_warn("%s gives no memory for experts: none are held there", tier->device.name);
-        }
         gn_gpu_tier_close(tier);
         return false;
+    }
+    if (served < n_layers) {
+        gn_warn("%s: %.1f MiB hold experts of %u of %u layers; the others stay with the CPU, since a layer with fewer "
+                "slots than twice its top-k is slower than without any",
+                tier->device.name, (double)budget / MIB, served, n_layers);
     }
     if (budget < asked) {
         gn_warn("%s did not give %.1f MiB for experts: it holds as many as fit", tier->device.name,
