@@ -1,11 +1,10 @@
 #include "engine.h"
 
+#include "backends.h"
 #include "cli.h"
 
 #include "llama.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,27 +21,6 @@ bool engine_find_plugin(char *path, size_t size, char *why, size_t why_size) {
         return false;
     }
     return true;
-}
-
-static void load_backends(void) {
-    // A plugin that the environment names comes by our own hand, so that it is not loaded twice.
-    unsetenv("GGML_BACKEND_PATH");
-    Dl_info info;
-    void (*symbol)(void) = llama_backend_init;
-    void *address;
-    memcpy(&address, &symbol, sizeof address);
-    if (dladdr(address, &info) && info.dli_fname) {
-        char directory[PATH_MAX];
-        snprintf(directory, sizeof directory, "%s", info.dli_fname);
-        char *slash = strrchr(directory, '/');
-        if (slash) {
-            *slash = '\0';
-            ggml_backend_load_all_from_path(directory);
-        }
-    }
-    if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) {
-        ggml_backend_load_all();
-    }
 }
 
 static void *function(ggml_backend_reg_t registry, const char *name) {

@@ -5,9 +5,9 @@
 #include "tiny_archs.h"
 #include "tiny_model.h"
 
-#include <dlfcn.h>
+#include "cli/backends.h"
+
 #include <ggml-backend.h>
-#include <libgen.h>
 #include <limits.h>
 #include <llama.h>
 #include <stdio.h>
@@ -186,15 +186,6 @@ static bool no_progress(float done, void *unused) {
     (void)done;
     (void)unused;
     return true;
-}
-
-// The CPU backends lie next to libllama.
-static void load_backends(void) {
-    Dl_info info;
-    char path[PATH_MAX];
-    if (dladdr((void *)(uintptr_t)llama_backend_init, &info) && realpath(info.dli_fname, path)) {
-        ggml_backend_load_all_from_path(dirname(path));
-    }
 }
 
 static bool collect(struct tiny_model *model, struct gguf_context *metadata) {

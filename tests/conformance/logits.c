@@ -1,7 +1,7 @@
 // Runs one fixed scenario through libllama and writes every logit's bits to a file: stock llama.cpp without --plugin,
 // streamed with it. The files of two runs of one model are compared byte by byte, or, where a device has computed,
 // number by number: then the second run follows the first, since the likeliest token may differ in the last bits.
-#include "backends.h"
+#include "cli/backends.h"
 #include "guanaco.h"
 
 #include <ggml-backend.h>

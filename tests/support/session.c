@@ -1,6 +1,6 @@
 #include "session.h"
 
-#include "backends.h"
+#include "cli/backends.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "backends.h"
+#include "cli/backends.h"
 
 #include "ggml-alloc.h"
 #include "ggml-backend.h"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "backends.h"
+#include "cli/backends.h"
 
 #include <dlfcn.h>
 #include <gguf.h>
