@@ -13,13 +13,7 @@
 #define RESTING 2       // as a stretch
 
 void gn_trial_begin(struct gn_trial *trial) {
-    *trial = (struct gn_trial){.pays = true,
-                               .with_first = true,
-                               .stretch = RESTING,
-                               .rest = FIRST_REST,
-                               .gain = GUESS,
-                               .spread = GUESS * GUESS,
-                               .rounds = 1};
+    *trial = (struct gn_trial){.pays = true, .with_first = true, .stretch = RESTING, .rest = FIRST_REST};
 }
 
 bool gn_trial_with(const struct gn_trial *trial) {
@@ -89,5 +83,5 @@ void gn_trial_disturb(struct gn_trial *trial) {
 }
 
 double gn_trial_gain(const struct gn_trial *trial) {
-    return trial->rounds > 1 ? 1 - exp(-trial->gain) : 0;
+    return 1 - exp(-trial->gain);
 }

@@ -19,7 +19,7 @@ struct gn_trial {
     uint32_t rest;     // steps between rounds
     double sum, worst; // of the stretch's times
     double mean[2];    // of the round's stretches
-    uint32_t rounds;   // up to the number over which is averaged; the first is a guess
+    uint32_t rounds;   // up to the number over which is averaged
     double gain;       // ln(time without / time with), mean
     double spread;     // mean square of the deviation from it
     uint64_t steps, steps_with;
