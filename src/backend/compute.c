@@ -60,6 +60,7 @@ struct gn_compute *gn_compute_open(const struct gn_knobs *knobs) {
         return NULL;
     }
     compute->run.n_threads = 1;
+    compute->run.cpu = compute->cpu;
     compute->run.traits = gn_find_cpu_traits(compute->cpu_registry);
     return compute;
 }

@@ -121,22 +121,21 @@ static bool same_input(const struct builder *builder, const struct gn_run_node *
 }
 
 // Where the job takes its inputs from.
-static void take_inputs(const struct builder *builder, struct gn_run_node *node, struct gn_product_job *job,
+static void take_inputs(const struct builder *builder, const struct gn_run_node *node, struct gn_product_job *job,
                         uint8_t **quantised) {
-    const struct gn_moe_run *run = builder->run;
-    const struct gn_operand *operand = &node->operand[1];
-    const struct gn_run_input *input = operand->kind == GN_OPERAND_INPUT ? &run->inputs[operand->index] : NULL;
-    if (input && input->per_token) {
+    struct gn_moe_run *run = builder->run;
+    if (node->takes_tokens) {
+        const struct gn_run_input *input = &run->inputs[node->operand[1].index];
         job->inputs = (const float *)input->data;
         job->input_stride = input->tensor->nb[2];
         job->n_inputs = (uint32_t)run->n_tokens;
         job->input_of = builder->token;
-        job->quantised = node->quantised;
-        job->quantised_before = node->quantised_before;
-        node->quantised_before = true;
+        job->quantised = run->nodes[node->tokens].quantised;
+        job->quantised_before = run->nodes[node->tokens].quantised_before;
+        run->nodes[node->tokens].quantised_before = true;
         return;
     }
-    const struct ggml_tensor *rows = rows_tensor(builder, operand, 0, builder->n_rows);
+    const struct ggml_tensor *rows = rows_tensor(builder, &node->operand[1], 0, builder->n_rows);
     job->inputs = rows->data;
     job->input_stride = rows->nb[1];
     job->n_inputs = builder->n_rows;
@@ -150,7 +149,7 @@ static void take_inputs(const struct builder *builder, struct gn_run_node *node,
 static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_product_job *job, uint8_t **quantised,
                           const uint8_t ***pointers) {
     struct gn_moe_run *run = builder->run;
-    struct gn_run_node *node = &run->nodes[i];
+    const struct gn_run_node *node = &run->nodes[i];
     enum ggml_type input_type = run->traits(node->tensor->src[0]->type)->vec_dot_type;
     job->width = node->tensor->src[0]->ne[0];
     job->quantise = input_type == GGML_TYPE_F32 ? NULL : run->traits(input_type)->from_float;
@@ -187,7 +186,7 @@ static struct gn_product_job *jobs_memory(const struct builder *builder, const u
     size_t jobs = (run->n_nodes * sizeof(struct gn_product_job) + 63) / 64 * 64;
     size_t weights = ((size_t)run->n_nodes * builder->n * sizeof **pointers + 63) / 64 * 64, rows = 0;
     for (uint32_t i = 0; i < run->n_nodes; i++) {
-        if (run->nodes[i].job && !run->nodes[i].quantised) {
+        if (run->nodes[i].job && !run->nodes[i].takes_tokens) {
             rows += gn_quantised_bytes(run, &run->nodes[i]) * builder->n_rows;
         }
     }

@@ -1,14 +1,15 @@
 // Decides how the CPU makes the products of a MoE layer: by jobs of ours where those have ggml's bits, from inputs that
 // lie where ggml has them where possible. A part of moe_run.h.
 #include "backend/moe_run.h"
+#include "backend/product_check.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 size_t gn_quantised_bytes(const struct gn_moe_run *run, const struct gn_run_node *node) {
     const struct ggml_tensor *weight = node->tensor->src[0];
-    size_t bytes = ggml_row_size(run->traits(weight->type)->vec_dot_type, weight->ne[0]);
-    return (bytes + 63) / 64 * 64;
+    enum ggml_type type = run->traits(weight->type)->vec_dot_type;
+    return type == GGML_TYPE_F32 ? 0 : (ggml_row_size(type, weight->ne[0]) + 63) / 64 * 64;
 }
 
 static void choose_jobs(struct gn_moe_run *run) {
@@ -20,7 +21,7 @@ static void choose_jobs(struct gn_moe_run *run) {
     for (uint32_t i = 0; i < run->n_nodes; i++) {
         struct gn_run_node *node = &run->nodes[i];
         node->job = node->operand[0].kind == GN_OPERAND_WEIGHT &&
-                    gn_product_job_exact(run->traits, node->tensor->src[0]->type, most_rows);
+                    most_rows <= gn_product_rows(run->cpu, run->traits, node->tensor->src[0]->type);
         node->quantised = NULL;
         node->quantised_before = false;
     }
@@ -53,23 +54,30 @@ static void count_bytes(struct gn_moe_run *run) {
     }
 }
 
-static bool takes_tokens(const struct gn_moe_run *run, const struct gn_run_node *node) {
-    const struct gn_operand *operand = &node->operand[1];
-    return node->job && operand->kind == GN_OPERAND_INPUT && run->inputs[operand->index].per_token;
+static bool same_tokens(const struct gn_moe_run *run, const struct gn_run_node *a, const struct gn_run_node *b) {
+    return a->takes_tokens && a->operand[1].index == b->operand[1].index &&
+           run->traits(a->tensor->src[0]->type)->vec_dot_type == run->traits(b->tensor->src[0]->type)->vec_dot_type;
 }
 
-// Gives each job that takes a batch's tokens room for them, quantised.
+// Makes room for a batch's tokens, quantised as each job wants them.
 static bool place_tokens(struct gn_moe_run *run, struct gn_scratch *scratch) {
-    size_t bytes = 0, n_tokens = (size_t)run->n_tokens;
+    size_t bytes = 0, n_tokens = (size_t)run->n_tokens, at[GN_RUN_NODES];
     for (uint32_t i = 0; i < run->n_nodes; i++) {
-        bytes += takes_tokens(run, &run->nodes[i]) ? n_tokens * gn_quantised_bytes(run, &run->nodes[i]) : 0;
+        struct gn_run_node *node = &run->nodes[i];
+        at[i] = bytes;
+        const struct gn_operand *rows = &node->operand[1];
+        node->takes_tokens = node->job && rows->kind == GN_OPERAND_INPUT && run->inputs[rows->index].per_token;
+        if (!node->takes_tokens) {
+            continue;
+        }
+        for (node->tokens = 0; node->tokens < i && !same_tokens(run, &run->nodes[node->tokens], node);) {
+            node->tokens++;
+        }
+        bytes += node->tokens == i ? n_tokens * gn_quantised_bytes(run, node) : 0;
     }
     uint8_t *memory = bytes ? gn_scratch_get(scratch, GN_SCRATCH_TOKENS, bytes) : NULL;
     for (uint32_t i = 0; memory && i < run->n_nodes; i++) {
-        if (takes_tokens(run, &run->nodes[i])) {
-            run->nodes[i].quantised = memory;
-            memory += n_tokens * gn_quantised_bytes(run, &run->nodes[i]);
-        }
+        run->nodes[i].quantised = memory + at[i];
     }
     return memory || !bytes;
 }

@@ -25,7 +25,7 @@
 enum gn_operand_kind {
     GN_OPERAND_NONE,
     GN_OPERAND_NODE,   // an earlier node's rows, perhaps a column range of them
-    GN_OPERAND_INPUT,  // rows from outside, gathered
+    GN_OPERAND_INPUT,  // rows from outside
     GN_OPERAND_WHOLE,  // passed as it is: a bias matrix, a vector
     GN_OPERAND_IDS,    // the expert of each row
     GN_OPERAND_WEIGHT, // expert weights
@@ -41,11 +41,12 @@ struct gn_operand {
 struct gn_run_node {
     struct ggml_tensor *tensor;
     struct gn_operand operand[3];
-    bool scatter; // no later node of the run lies on its memory
-    float *rows;  // compact
-    bool job;     // a product of ours (products.h), else ggml_mul_mat_id's
-    // Its inputs, quantised, where they are a batch's tokens: once for all groups.
-    uint8_t *quantised;
+    bool scatter;          // no later node of the run lies on its memory
+    float *rows;           // compact
+    bool job;              // a product of ours (products.h), else ggml_mul_mat_id's
+    bool takes_tokens;     // a job whose input rows are the batch's tokens
+    uint8_t tokens;        // the first node that takes the same ones, quantised alike
+    uint8_t *quantised;    // of that first node: the tokens, once for all groups
     bool quantised_before; // that is done
 };
 
@@ -54,10 +55,11 @@ struct gn_run_input {
     const uint8_t *data;        // its bytes, or a copy of them
     bool saved;                 // a copy, because a result lies on them
     bool per_token;             // a token's rows are all the same, and jobs alone take it: it is not gathered
-    float *rows;
+    float *rows;                // compact, when gathered
 };
 
 struct gn_moe_run {
+    ggml_backend_t cpu;
     gn_cpu_traits_fn traits; // of the CPU backend; NULL: products are left to ggml_mul_mat_id
     int n_threads;           // that will compute
     struct gn_stream *stream;
@@ -101,17 +103,18 @@ static inline uint32_t gn_moe_run_rows(const struct gn_moe_run *run, uint32_t ex
     return run->row_start[expert + 1] - run->row_start[expert];
 }
 
-// Decides how the CPU's products are made. Returns 0, or -ENOMEM with run->error.
+// Decides how the CPU's products are made, and which inputs they take where they lie: a device that gathers its rows
+// from all inputs has done so by then. Returns 0, or -ENOMEM with run->error.
 int gn_moe_run_plan(struct gn_moe_run *run, struct gn_scratch *scratch);
 
-// Bytes of one input row as a job's routine wants it, padded.
+// Bytes of one input row as a job's routine wants it, padded; 0: as it is.
 size_t gn_quantised_bytes(const struct gn_moe_run *run, const struct gn_run_node *node);
 
 // Whether the run's graphs can wait for weights: all products are jobs. After the plan.
 bool gn_moe_run_can_wait(const struct gn_moe_run *run);
 
-// Gathers the rows of n ready experts and builds their graph. NULL when memory is short. The graph is the scratch's,
-// until the next build.
+// Builds the graph of n ready experts, and gathers their rows or leaves that to the graph. NULL when memory is short.
+// The graph is the scratch's, until the next build.
 struct ggml_cgraph *gn_moe_run_build(struct gn_moe_run *run, struct gn_scratch *scratch, const struct gn_ready *ready,
                                      uint32_t n);
 // Copies the results of that graph, which has run, to where ggml expects them.

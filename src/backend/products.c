@@ -1,7 +1,6 @@
 #include "backend/products.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 // Weight rows that a thread takes at a time: long stretches of memory stream faster (docs/performance.md), but every
 // thread should get several.
@@ -9,12 +8,8 @@
 #define MOST_CHUNK 512
 #define CHUNKS_PER_THREAD 8
 
-// Weight rows that meet one input after the other, while they are in the core's first cache; a cache line of results.
+// Weight rows that meet one input after the other while they are in the core's caches; a cache line of results.
 #define BLOCK 16
-
-// From 8 rows of one expert on (GGML_IQP_MIN_BATCH_ID in v0.4.0), ggml multiplies the IQ types in panels, with other
-// bits.
-#define PANEL_ROWS 8
 
 gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu) {
     // The library is loaded without its symbols being visible: find it by one of the functions that it gives out.
@@ -31,12 +26,6 @@ gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu) {
     *(void **)&traits = dlsym(library, "ggml_get_type_traits_cpu");
     dlclose(library); // it was loaded before and stays
     return traits;
-}
-
-bool gn_product_job_exact(gn_cpu_traits_fn traits, enum ggml_type type, uint32_t n_rows) {
-    const struct ggml_type_traits_cpu *of_type = traits ? traits(type) : NULL;
-    bool panels = !strncmp(ggml_type_name(type), "iq", 2) && n_rows >= PANEL_ROWS;
-    return of_type && of_type->vec_dot && !panels;
 }
 
 static void quantise_inputs(struct ggml_tensor *node, int ith, int nth, void *context) {
@@ -161,7 +150,8 @@ void gn_product_job_build(struct gn_product_job *job, int n_threads, struct ggml
     wish = wish < LEAST_CHUNK ? LEAST_CHUNK : wish;
     job->n_chunks = 0;
     for (uint32_t p = 0; p < job->n_products; p++) {
-        int64_t n_out = job->product[p].n_out, n = (n_out + wish - 1) / wish, chunk = (n_out + n - 1) / n; // all alike
+        int64_t n_out = job->product[p].n_out, n = (n_out + wish - 1) / wish,
+                chunk = (n_out + n - 1) / n; // nearly alike
         job->product[p].chunk = (chunk + BLOCK - 1) / BLOCK * BLOCK;
         job->product[p].n_chunks = (uint32_t)((n_out + job->product[p].chunk - 1) / job->product[p].chunk);
         job->n_chunks += job->product[p].n_chunks;

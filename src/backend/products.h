@@ -1,7 +1,7 @@
 // Expert products: one graph node computes them for all experts of a group, and for gate and up together, where a
 // ggml_mul_mat_id each would cost two barriers an expert and quantise each row once for every expert that takes it.
-// Exact: it calls the CPU backend's own routines, a row of weights and a quantised row of activations at a time, as
-// ggml_mul_mat_id does.
+// It calls the CPU backend's own routines, a row of weights and a quantised row of activations at a time, as
+// ggml_mul_mat_id does; where that has the same bits product_check.h finds out.
 //
 // Weights that are still being read are multiplied last, each expert's when it is there: the thread that runs the graph
 // takes in the reads, the others wait for it.
@@ -27,9 +27,6 @@ typedef const struct ggml_type_traits_cpu *(*gn_cpu_traits_fn)(enum ggml_type ty
 
 // Finds ggml_get_type_traits_cpu() in the CPU backend that this process has loaded; NULL when it does not export it.
 gn_cpu_traits_fn gn_find_cpu_traits(ggml_backend_reg_t cpu);
-
-// Whether a job makes ggml_mul_mat_id's bits for weights of this type and experts of up to n_rows rows.
-bool gn_product_job_exact(gn_cpu_traits_fn traits, enum ggml_type type, uint32_t n_rows);
 
 // Something else to be done while computing waits; done once, by the thread that runs the graph.
 struct gn_deferred {

@@ -10,8 +10,8 @@ struct gn_row_copies {
     uint32_t n;
 };
 
-// Thread `ith` of `nth` copies its share of the rows: all inputs' into their compact arrays, or all results' to where
-// ggml expects them.
+// Thread `ith` of `nth` copies its share of the rows: into the compact arrays those of all inputs that jobs do not take
+// where they lie, or all results' to where ggml expects them.
 void gn_rows_gather(const struct gn_row_copies *copies, int ith, int nth);
 void gn_rows_scatter(const struct gn_row_copies *copies, int ith, int nth);
 

@@ -6,7 +6,6 @@
 #define REST_WITHOUT 16
 #define REST_WITH 64
 #define LONGEST_REST 1024
-#define GUESS 0.02      // of the gain; counts as one round
 #define ROUNDS 16u      // over which the gain is averaged
 #define CLEAR_ROUNDS 3u // fewer are no clear verdict
 #define CLEAR 2.0       // standard errors that the gain must be from 0
