@@ -9,13 +9,14 @@
 
 #define GN_GUESSES 32 // ranks, at most
 
-// How often a guess must come true to be read. While the drive keeps up, a read in vain costs nothing but its turn;
-// when computing waits for the drive, it costs its whole time.
-#define GN_GUESS_LOW_BAR 0.35
+// How often a guess must come true to be read. While the drive keeps up, a read in vain costs what the kernel does for
+// it (and, on a virtual machine, the host), about what one that came true saves; when computing waits for the drive, it
+// costs its whole time.
+#define GN_GUESS_LOW_BAR 0.5
 #define GN_GUESS_HIGH_BAR 0.7
 
-// Experts that a layer misses per event: fewer are not worth a guess.
-#define GN_HARDLY_MISSES 0.05
+// Experts that a layer misses per event: fewer are not worth running a router.
+#define GN_HARDLY_MISSES 0.1
 
 // Guesses for a token that uses k experts: as many and half as many again, since near misses often come true.
 #define GN_GUESSES_FOR(k) ((k) + (k) / 2)
