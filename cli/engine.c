@@ -29,7 +29,9 @@ static void *function(ggml_backend_reg_t registry, const char *name) {
 
 bool engine_load(struct engine *engine, const char *plugin, char *why, size_t why_size) {
     *engine = (struct engine){0};
-    load_backends();
+    if (!load_backends()) {
+        ggml_backend_load_all(); // where ggml itself looks
+    }
     ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (!cpu) {
         snprintf(why, why_size,

@@ -2,10 +2,9 @@
 // logits. llama.cpp itself says which tensors an architecture has: given metadata alone it builds the model and asks
 // for each tensor's data. The file is written through the gguf API, because llama.cpp's own saver refuses some
 // architectures.
+#include "backends.h"
 #include "tiny_archs.h"
 #include "tiny_model.h"
-
-#include "cli/backends.h"
 
 #include <ggml-backend.h>
 #include <limits.h>
@@ -349,7 +348,10 @@ int main(int argc, char **argv) {
     check(&options);
 
     llama_log_set(note_complaint, &(struct complaint){0});
-    load_backends();
+    if (!load_backends()) {
+        fprintf(stderr, "guanaco-tiny: there is no CPU backend beside libllama\n");
+        return 1;
+    }
     struct tiny_model model = {0};
     struct gguf_context *metadata = gguf_init_empty();
     bool done = build(&model, metadata, &options) && write_all(metadata, &model, &options);

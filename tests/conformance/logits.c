@@ -1,7 +1,7 @@
 // Runs one fixed scenario through libllama and writes every logit's bits to a file: stock llama.cpp without --plugin,
 // streamed with it. The files of two runs of one model are compared byte by byte, or, where a device has computed,
 // number by number: then the second run follows the first, since the likeliest token may differ in the last bits.
-#include "cli/backends.h"
+#include "backends.h"
 #include "guanaco.h"
 
 #include <ggml-backend.h>
@@ -315,7 +315,9 @@ static void run_scenario(struct run *run) {
 }
 
 static bool has_device(void) {
-    load_backends();
+    if (!load_backends()) {
+        return false;
+    }
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) ||
            ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_IGPU);
 }
@@ -329,7 +331,9 @@ int main(int argc, char **argv) {
     parse(&options, argc, argv);
     llama_log_set(log_text, &options);
     struct run run = {.options = &options};
-    load_backends();
+    if (!load_backends()) {
+        fail("there is no CPU backend beside libllama");
+    }
     if (options.plugin) {
         load_plugin(&run);
     }

@@ -1,6 +1,6 @@
 #include "session.h"
 
-#include "cli/backends.h"
+#include "backends.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,10 @@ int session_open(struct session *session, const struct session_options *options)
     memset(session, 0, sizeof *session);
     be_verbose = options->verbose;
     llama_log_set(on_log, NULL);
-    load_backends();
+    if (!load_backends()) {
+        fprintf(stderr, "there is no CPU backend beside libllama\n");
+        return -1;
+    }
     if (options->plugin && load_plugin(session, options->plugin)) {
         return -1;
     }
@@ -50,6 +53,7 @@ int session_open(struct session *session, const struct session_options *options)
     model_params.tensor_buft_overrides = options->gpu ? overrides : NULL;
     model_params.devices = options->gpu ? NULL : none;
     model_params.load_mode = options->unmapped ? LLAMA_LOAD_MODE_NONE : LLAMA_LOAD_MODE_MMAP;
+    model_params.load_mtp = options->mtp;
     model_params.use_extra_bufts = false; // repacking changes the last bits
     session->model = llama_model_load_from_file(options->model, model_params);
     if (!session->model) {

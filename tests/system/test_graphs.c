@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cli/backends.h"
+#include "backends.h"
 
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -224,8 +224,8 @@ int main(int argc, char **argv) {
         print_error("usage: test_graphs PLUGIN\n");
         return 2;
     }
-    load_backends();
-    if (!ggml_backend_load(argv[1])) {
+    if (!load_backends() || !ggml_backend_load(argv[1])) {
+        print_error("cannot load the CPU's backend beside libllama, or the plugin\n");
         return 1;
     }
     const struct CMUnitTest tests[] = {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cli/backends.h"
+#include "backends.h"
 
 #include <dlfcn.h>
 #include <gguf.h>
@@ -383,7 +383,10 @@ int main(int argc, char **argv) {
         return 2;
     }
     llama_log_set(on_log, NULL);
-    load_backends();
+    if (!load_backends()) {
+        fprintf(stderr, "there is no CPU backend beside libllama\n");
+        return 1;
+    }
     if (strcmp(argv[1], "--load") == 0) {
         return load_only(argv[2]);
     }

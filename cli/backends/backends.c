@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void load_backends(void) {
+bool load_backends(void) {
     unsetenv("GGML_BACKEND_PATH");
     Dl_info info;
     void (*symbol)(void) = llama_backend_init;
@@ -23,7 +23,5 @@ void load_backends(void) {
             ggml_backend_load_all_from_path(directory);
         }
     }
-    if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) {
-        ggml_backend_load_all();
-    }
+    return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != NULL;
 }
