@@ -73,16 +73,22 @@ static inline void gn_counts_evict(struct gn_counts *counts, uint32_t layer, uin
     counts->evicted_at[entry] = counts->all.events;
 }
 
+static inline void gn_counts_change(uint32_t *count, bool comes) {
+    if (comes) {
+        (*count)++;
+    } else {
+        (*count)--;
+    }
+}
+
 // An expert comes into a slot, or leaves it.
 static inline void gn_counts_resident(struct gn_counts *counts, uint32_t layer, bool comes) {
-    uint32_t by = comes ? 1 : UINT32_MAX;
-    counts->all.resident += by;
-    counts->of_layer[layer].resident += by;
+    gn_counts_change(&counts->all.resident, comes);
+    gn_counts_change(&counts->of_layer[layer].resident, comes);
 }
 
 // One that is in a slot is pinned from now on, or no longer.
 static inline void gn_counts_hot(struct gn_counts *counts, uint32_t layer, bool hot) {
-    uint32_t by = hot ? 1 : UINT32_MAX;
-    counts->all.hot_resident += by;
-    counts->of_layer[layer].hot_resident += by;
+    gn_counts_change(&counts->all.hot_resident, hot);
+    gn_counts_change(&counts->of_layer[layer].hot_resident, hot);
 }
