@@ -36,6 +36,7 @@ struct gn_compute {
     struct gn_scratch scratch;
     uint32_t layer;                 // of the last event
     bool prefill;                   // the batch that runs is a prompt
+    bool left_out;                  // since the last event a layer has come with no tokens to compute
     struct gn_lookahead *lookahead; // of the stream computed last; NULL before, or without prefetching
     uint64_t looked_at;             // that stream's serial number
 };
@@ -300,7 +301,8 @@ static enum ggml_status run_experts(struct gn_compute *compute, struct gn_stream
 // Has a device compute what it holds of the layer, if it does, and sorts the rows.
 static enum ggml_status start_device(struct gn_compute *compute, struct gn_gpu **gpu, bool prefill) {
     struct gn_moe_run *run = &compute->run;
-    *gpu = *gpu && gn_gpu_begin(*gpu, run, prefill) ? *gpu : NULL;
+    *gpu = *gpu && gn_gpu_begin(*gpu, run, prefill, compute->left_out) ? *gpu : NULL;
+    compute->left_out = false;
     if (gn_moe_run_sort(run, &compute->scratch)) {
         gn_fail("%s", run->error);
         return GGML_STATUS_ALLOC_FAILED;
@@ -389,6 +391,8 @@ static enum ggml_status run_graph(struct gn_compute *compute, struct ggml_cgraph
     int n = ggml_graph_n_nodes(graph);
     for (int i = 0; i < n && status == GGML_STATUS_SUCCESS; i++) {
         struct ggml_tensor *node = ggml_graph_node(graph, i);
+        // Where no output of a micro-batch is wanted, its last layer has no tokens.
+        compute->left_out |= ggml_is_empty(node) && node->op == GGML_OP_MUL_MAT_ID;
         bool skipped = gn_is_view(node) || ggml_is_empty(node) || !(node->flags & GGML_TENSOR_FLAG_COMPUTE);
         if (skipped || gn_moe_run_add(run, node)) {
             continue;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WHOLE_PASSES 4 // that bring no new layer: what has not come by then is taken for a layer that never runs
+
 struct gn_gpu {
     struct gn_stream *stream;
     const struct gn_knobs *knobs;
@@ -18,6 +20,8 @@ struct gn_gpu {
     uint32_t n_tiers;
     struct gn_gpu_layers layers;
     bool opened;
+    bool cut_short;                  // the pass through the layers has left one out
+    uint32_t whole_passes;           // since a new layer has come
     struct gn_tier **tier_of;        // [layers] the stream's: the tier that serves each
     struct gn_promotion *promotions; // [most experts of any layer]
     uint32_t *candidates;            // [most experts of any layer] that may come up
@@ -185,6 +189,15 @@ static void say_unfit(const struct gn_gpu *gpu) {
     }
 }
 
+// Gives back the devices of tiers that serve nothing.
+static void close_idle(struct gn_gpu *gpu) {
+    for (uint32_t t = 0; t < gpu->n_tiers; t++) {
+        if (!gpu->tiers[t].open) {
+            gn_gpu_tier_close(&gpu->tiers[t]);
+        }
+    }
+}
+
 // Opens the tiers. Those that do not open serve no layer.
 static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     gpu->opened = true;
@@ -196,6 +209,7 @@ static void open_tiers(struct gn_gpu *gpu, const struct gn_moe_run *run) {
             gn_gpu_tier_open(tier, &gpu->layers, run, (uint32_t)gpu->knobs->value[GN_GPU_INSERTS]);
         }
     }
+    close_idle(gpu);
     gpu->stream->tiers = gpu->tier_of;
     for (uint32_t l = 0; l < gpu->layers.n; l++) {
         struct gn_gpu_layer *layer = &gpu->layers.layer[l];
@@ -224,16 +238,34 @@ static void see(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     }
 }
 
-// Opens the tiers when the first pass through the layers has ended: all have been seen, or one comes again. That waits
-// for a run that they may serve; where there can be none, no tier opens. Returns whether they are open for this run.
-static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
+// Follows the passes through the layers: one has ended when one of its layers comes again, whatever their order.
+static void follow(struct gn_gpu *gpu, const struct gn_moe_run *run, bool left_out) {
+    struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
+    gpu->cut_short |= left_out;
+    if (layer->passed & run->slices) {
+        gpu->whole_passes += !gpu->cut_short;
+        gpu->cut_short = false;
+        for (uint32_t l = 0; l < gpu->layers.n; l++) {
+            gpu->layers.layer[l].passed = 0;
+        }
+    }
+    layer->passed |= run->slices;
+}
+
+// Opens the tiers when all layers have been seen, or those that run: a model may have some that do not (for the
+// prediction of several tokens, say). These show in passes that bring nothing new; in several, since a pass may be
+// aborted. That waits for a run that the tiers may serve; where there can be none, no tier opens. Returns whether they
+// are open for this run.
+static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run, bool left_out) {
     const struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];
     bool again = layer->slices & run->slices;
+    follow(gpu, run, left_out);
     if (!again) {
         see(gpu, run);
+        gpu->whole_passes = 0;
     }
     struct seen seen = count_seen(gpu);
-    if (!again && seen.n < gpu->layers.n) {
+    if (seen.n < gpu->layers.n && gpu->whole_passes < WHOLE_PASSES) {
         return false;
     }
     if (layer->fits) {
@@ -243,6 +275,7 @@ static bool learn(struct gn_gpu *gpu, const struct gn_moe_run *run) {
     if (seen.fit == 0) {
         gpu->opened = true;
         say_unfit(gpu);
+        close_idle(gpu);
     }
     return false;
 }
@@ -284,8 +317,8 @@ static void look_up(struct gn_gpu *gpu, struct gn_moe_run *run) {
     gn_count(gpu_hits, n_held);
 }
 
-bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill) {
-    if (!gpu->opened && !learn(gpu, run)) {
+bool gn_gpu_begin(struct gn_gpu *gpu, struct gn_moe_run *run, bool prefill, bool left_out) {
+    if (!gpu->opened && !learn(gpu, run, left_out)) {
         return false;
     }
     const struct gn_gpu_layer *layer = &gpu->layers.layer[run->layer->index];

@@ -12,6 +12,7 @@ struct gn_gpu_layer {
     uint64_t signature;
     struct gn_gpu_shape shape;
     uint32_t slices, top_k, n_experts;
+    uint32_t passed;          // slices that have come in this pass through the layers
     uint32_t kind;            // of its pool
     struct gn_gpu_tier *tier; // that serves it; NULL: none
 };
@@ -49,4 +50,4 @@ bool gn_gpu_tier_open(struct gn_gpu_tier *tier, struct gn_gpu_layers *layers, co
                       uint32_t inserts);
 // "Vulkan0 computes up to 191 experts (50 % of those of 6 layers) that it holds in 10.1 MiB, slru"
 void gn_gpu_tier_describe(const struct gn_gpu_tier *tier, char *text, size_t size);
-void gn_gpu_tier_close(struct gn_gpu_tier *tier);
+void gn_gpu_tier_close(struct gn_gpu_tier *tier); // also the device; once more does nothing

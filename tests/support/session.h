@@ -26,6 +26,7 @@ struct session_options {
     unsigned n_context, n_ubatch, n_sequences;
     int n_threads; // 0: one, since several spin against each other on a busy machine
     bool gpu;      // all layers on the first GPU, their experts not
+    bool mtp;      // with the layers for multi-token prediction, which no context runs
     bool unmapped; // load_mode none: weights pass through a heap buffer
     bool verbose;
     bool (*loaded)(void *context); // called when the plugin is there and no model yet; false: that is an error

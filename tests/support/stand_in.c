@@ -3,6 +3,8 @@
 #include "ggml-backend-impl.h"
 
 static stand_in_computes *can_compute;
+static int n_open;
+static void (*cpu_backend_free)(ggml_backend_t backend);
 static struct ggml_backend_device devices[STAND_INS];
 
 static ggml_backend_dev_t cpu(void) {
@@ -30,9 +32,24 @@ static void device_props(ggml_backend_dev_t device, struct ggml_backend_dev_prop
     device_memory(device, &props->memory_free, &props->memory_total);
 }
 
+static void backend_free(ggml_backend_t backend) {
+    n_open--;
+    cpu_backend_free(backend);
+}
+
 static ggml_backend_t device_init(ggml_backend_dev_t device, const char *parameters) {
     (void)device;
-    return ggml_backend_dev_init(cpu(), parameters);
+    ggml_backend_t backend = ggml_backend_dev_init(cpu(), parameters);
+    if (backend) {
+        n_open++;
+        cpu_backend_free = backend->iface.free;
+        backend->iface.free = backend_free;
+    }
+    return backend;
+}
+
+int stand_in_open(void) {
+    return n_open;
 }
 
 static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) {

@@ -13,3 +13,5 @@ typedef bool stand_in_computes(const struct ggml_tensor *operation);
 
 // Registers them as TEST0 and TEST1, once the CPU's backend is loaded.
 void stand_in_register(stand_in_computes *computes);
+// How many of their backends are open.
+int stand_in_open(void);
