@@ -30,7 +30,7 @@ static void fill(struct trial *trial, size_t weight_bytes) {
     for (size_t i = 0; i < weight_bytes; i++) {
         trial->weights[i] = (uint8_t)(0x20 | (next_random(&state) & 0x1f));
     }
-    for (size_t i = 0; i < MANY * WIDTH; i++) {
+    for (size_t i = 0; i < (size_t)MANY * WIDTH; i++) {
         trial->inputs[i] = (float)next_random(&state) / 32768 - 1;
     }
 }
@@ -83,7 +83,7 @@ static bool agree(struct trial *trial, ggml_backend_t cpu, gn_cpu_traits_fn trai
     gn_product_job_build(&job, 1, context, graph);
     *done = ggml_backend_graph_compute(cpu, graph) == GGML_STATUS_SUCCESS;
     ggml_free(context);
-    return *done && !memcmp(trial->theirs, trial->ours, n_rows * N_OUT * sizeof(float));
+    return *done && !memcmp(trial->theirs, trial->ours, (size_t)n_rows * N_OUT * sizeof(float));
 }
 
 // UNKNOWN when it could not be tried.
