@@ -112,14 +112,6 @@ static void build_row_wise(const struct builder *builder, const struct gn_run_no
     ggml_build_forward_expand(builder->graph, tensor);
 }
 
-// Whether two products can share a job: the same rows, quantised alike.
-static bool same_input(const struct builder *builder, const struct gn_run_node *a, const struct gn_run_node *b) {
-    return b->job && a->operand[1].kind == b->operand[1].kind && a->operand[1].index == b->operand[1].index &&
-           a->operand[1].column == b->operand[1].column &&
-           builder->run->traits(a->tensor->src[0]->type)->vec_dot_type ==
-               builder->run->traits(b->tensor->src[0]->type)->vec_dot_type;
-}
-
 // Where the job takes its inputs from.
 static void take_inputs(const struct builder *builder, const struct gn_run_node *node, struct gn_product_job *job,
                         uint8_t **quantised) {
@@ -174,7 +166,8 @@ static uint32_t build_job(const struct builder *builder, uint32_t i, struct gn_p
         job->product[p].out = run->nodes[i].rows;
         job->product[p].dot = run->traits(weight->type)->vec_dot;
         i++;
-    } while (job->n_products < GN_JOB_PRODUCTS && i < run->n_nodes && same_input(builder, node, &run->nodes[i]));
+    } while (job->n_products < GN_JOB_PRODUCTS && i < run->n_nodes && run->nodes[i].job &&
+             gn_same_input(run, node, &run->nodes[i]));
     gn_product_job_build(job, run->n_threads, builder->context, builder->graph);
     return job->n_products;
 }

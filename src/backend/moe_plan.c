@@ -12,6 +12,12 @@ size_t gn_quantised_bytes(const struct gn_moe_run *run, const struct gn_run_node
     return type == GGML_TYPE_F32 ? 0 : (ggml_row_size(type, weight->ne[0]) + 63) / 64 * 64;
 }
 
+bool gn_same_input(const struct gn_moe_run *run, const struct gn_run_node *a, const struct gn_run_node *b) {
+    const struct gn_operand *x = &a->operand[1], *y = &b->operand[1];
+    return x->kind == y->kind && x->index == y->index && x->column == y->column &&
+           run->traits(a->tensor->src[0]->type)->vec_dot_type == run->traits(b->tensor->src[0]->type)->vec_dot_type;
+}
+
 static void choose_jobs(struct gn_moe_run *run) {
     uint32_t most_rows = 0;
     for (uint32_t i = 0; i < run->n_cpu; i++) {
@@ -54,11 +60,6 @@ static void count_bytes(struct gn_moe_run *run) {
     }
 }
 
-static bool same_tokens(const struct gn_moe_run *run, const struct gn_run_node *a, const struct gn_run_node *b) {
-    return a->takes_tokens && a->operand[1].index == b->operand[1].index &&
-           run->traits(a->tensor->src[0]->type)->vec_dot_type == run->traits(b->tensor->src[0]->type)->vec_dot_type;
-}
-
 // Makes room for a batch's tokens, quantised as each job wants them.
 static bool place_tokens(struct gn_moe_run *run, struct gn_scratch *scratch) {
     size_t bytes = 0, n_tokens = (size_t)run->n_tokens, at[GN_RUN_NODES];
@@ -70,9 +71,11 @@ static bool place_tokens(struct gn_moe_run *run, struct gn_scratch *scratch) {
         if (!node->takes_tokens) {
             continue;
         }
-        for (node->tokens = 0; node->tokens < i && !same_tokens(run, &run->nodes[node->tokens], node);) {
-            node->tokens++;
+        const struct gn_run_node *first = run->nodes;
+        while (first < node && !(first->takes_tokens && gn_same_input(run, first, node))) {
+            first++;
         }
+        node->tokens = (uint8_t)(first - run->nodes);
         bytes += node->tokens == i ? n_tokens * gn_quantised_bytes(run, node) : 0;
     }
     uint8_t *memory = bytes ? gn_scratch_get(scratch, GN_SCRATCH_TOKENS, bytes) : NULL;

@@ -110,6 +110,9 @@ int gn_moe_run_plan(struct gn_moe_run *run, struct gn_scratch *scratch);
 // Bytes of one input row as a job's routine wants it, padded; 0: as it is.
 size_t gn_quantised_bytes(const struct gn_moe_run *run, const struct gn_run_node *node);
 
+// Whether two products take the same input rows, quantised alike.
+bool gn_same_input(const struct gn_moe_run *run, const struct gn_run_node *a, const struct gn_run_node *b);
+
 // Whether the run's graphs can wait for weights: all products are jobs. After the plan.
 bool gn_moe_run_can_wait(const struct gn_moe_run *run);
 
