@@ -22,17 +22,7 @@ static bool have_uring, all_ways;
 // One thread unless a case says otherwise: bits may depend on the number of threads, in stock too (attention over 512
 // cells and more is summed up per thread).
 static const struct variant variants[] = {
-    {"type-Q4_0", "qwen3moe", "--type Q4_0", ""},
-    {"type-Q8_0", "qwen3moe", "--type Q8_0", ""},
-    {"type-Q5_K", "qwen3moe", "--type Q5_K", ""},
-    {"type-Q6_K", "qwen3moe", "--type Q6_K", ""},
-    {"type-IQ4_XS", "qwen3moe", "--type IQ4_XS", ""},
-    {"type-MXFP4", "qwen3moe", "--type MXFP4", ""},
-    {"type-F16", "qwen3moe", "--type F16", ""},
-    {"type-BF16", "qwen3moe", "--type BF16", ""},
     {"type-F32", "qwen3moe", "--type F32", ""},
-    {"type-mixed", "qwen3moe", "--type mixed", ""},
-    {"mixed-gpt-oss", "gpt-oss", "--type mixed", ""},
     {"mixed-deepseek2", "deepseek2", "--type mixed", ""},
     {"F32-deepseek4", "deepseek4", "--type F32", ""},
     {"fused-cohere2moe", "cohere2moe", "--fused", ""},

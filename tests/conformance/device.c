@@ -28,18 +28,8 @@
 // Quantised, deepseek2 says nothing: it chooses groups of experts first, and rounding decides near ties between them,
 // in stock as well. In F32 it is among the architectures.
 static const struct variant variants[] = {
-    {"type-Q4_0", "qwen3moe", "--type Q4_0", ""},
-    {"type-Q8_0", "qwen3moe", "--type Q8_0", ""},
     {"type-Q4_K", "qwen3moe", "--type Q4_K", ""},
-    {"type-Q5_K", "qwen3moe", "--type Q5_K", ""},
-    {"type-Q6_K", "qwen3moe", "--type Q6_K", ""},
-    {"type-IQ4_XS", "qwen3moe", "--type IQ4_XS", ""},
-    {"type-MXFP4", "qwen3moe", "--type MXFP4", ""},
-    {"type-F16", "qwen3moe", "--type F16", ""},
-    {"type-BF16", "qwen3moe", "--type BF16", ""},
-    {"type-mixed", "qwen3moe", "--type mixed", ""},
     {"MXFP4-gpt-oss", "gpt-oss", "--type MXFP4", ""},
-    {"mixed-gpt-oss", "gpt-oss", "--type mixed", ""},
     {"fused-cohere2moe", "cohere2moe", F32 " --fused", ""},
     {"fused-deepseek2", "deepseek2", F32 " --fused", ""},
     {"fused-gemma4", "gemma4", F32 " --fused", ""},

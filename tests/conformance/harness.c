@@ -156,6 +156,27 @@ static void add_case(struct test_case *cases, int *n, const char *name, const ch
     }
 }
 
+// What every comparison has: experts of each type.
+static const struct variant of_types[] = {
+    {"type-Q4_0", "qwen3moe", "--type Q4_0", ""},
+    {"type-Q8_0", "qwen3moe", "--type Q8_0", ""},
+    {"type-Q5_K", "qwen3moe", "--type Q5_K", ""},
+    {"type-Q6_K", "qwen3moe", "--type Q6_K", ""},
+    {"type-IQ4_XS", "qwen3moe", "--type IQ4_XS", ""},
+    {"type-MXFP4", "qwen3moe", "--type MXFP4", ""},
+    {"type-F16", "qwen3moe", "--type F16", ""},
+    {"type-BF16", "qwen3moe", "--type BF16", ""},
+    {"type-mixed", "qwen3moe", "--type mixed", ""},
+    {"mixed-gpt-oss", "gpt-oss", "--type mixed", ""},
+    {NULL, NULL, NULL, NULL},
+};
+
+static void add_variants(struct test_case *cases, int *n, const struct variant *variants) {
+    for (const struct variant *v = variants; v->name; v++) {
+        add_case(cases, n, v->name, v->arch, v->model_options, v->run_options);
+    }
+}
+
 static int list_cases(const struct harness *harness, struct test_case *cases) {
     int n = 0;
     char line[PATH_MAX + 16];
@@ -169,9 +190,8 @@ static int list_cases(const struct harness *harness, struct test_case *cases) {
         fprintf(stderr, "conformance: %s --list fails\n", harness->tiny);
         exit(2);
     }
-    for (const struct variant *v = harness->variants; v->name; v++) {
-        add_case(cases, &n, v->name, v->arch, v->model_options, v->run_options);
-    }
+    add_variants(cases, &n, of_types);
+    add_variants(cases, &n, harness->variants);
     return n;
 }
 

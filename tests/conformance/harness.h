@@ -23,7 +23,7 @@ struct variant {
 struct harness {
     const char *tiny, *logits, *plugin, *folder; // the programs tiny.c and logits.c, the plugin, where files go
     const char *model_options;                   // of the cases that are an architecture's own
-    const struct variant *variants;              // beside these; the last one's name is NULL
+    const struct variant *variants;              // beside these and those of every type; the last one's name is NULL
     int at_once;
     // Returns 0 (passed), 1 (failed) or SKIPPED, and says why. A passed one may say something as well.
     int (*check)(const struct harness *harness, const struct test_case *c, int index, char *why, size_t size);
