@@ -8,8 +8,8 @@
 # pinned sha512 and kept in ${XDG_CACHE_HOME:-~/.cache}/guanaco, so that a second build needs no network.
 set -eu
 
-VERSION=3.21.1
-SHA_SOURCE=E3N0Ev2Va0wzydvXYFwM9Hvyo07PoWjt8T/9GMc43Cvt8YkV/NU/tYUgEMC1grTPv2o9PRjQi0G3Wb5P/awiMg==
+VERSION=3.22.1
+SHA_SOURCE=bltIipuWmc123H7tMIgDGKSsSrhmhlQYeVUC48XTjVW7XGJJiJJyCdlTMzQ/LiWoPkGDpcL4FviDpgw7qfTiDw==
 
 fail() { echo "fetch-llama: $*" >&2; exit 1; }
 
@@ -18,13 +18,13 @@ dest=$1
 case "$(uname -m):${2:-cpu}" in
     x86_64:cpu)
         name=linux-x64
-        sha=Totj6RTDMGo3FoK2yNUaz/oGmZD0olAqTrRluFUWmu0kW2i9TOzHSW0OWCAiGkzRCVX0WsU2CyUQo/W2NYtdPA== ;;
+        sha=5uCCDNqWCNfaAm8aR/Uzxbo4HBpKgNF91kCHPepKhgMgV2OAmatoefbOlMihsqCiH2Od35E/eUHQCFbfRBJuOg== ;;
     x86_64:vulkan)
         name=linux-x64-vulkan
-        sha=flEeSzONQ6OIm5bYKLQf4eEnBzcC5WugFbyPUwkCqyyOFZ8pH0H9ulQ7ZNDLSIczeKneMRJornlyY1Hq7d3GDA== ;;
+        sha=bBxqU+JOcBu1nb5Qj2zcMci+JByT1E8EajHvYodyNfVIPkEhXh+/HMwR1/BT7xP08YK0hks+kM8fglER0P8JEg== ;;
     aarch64:cpu)
         name=linux-arm64
-        sha=eI3anSEGzJiwF2rpMpZVTdHzw47LztbvfvuRzlu/fPO18ROnBOd+75RPUBlV6qENPpmNtbov85+3VODwEwBurg== ;;
+        sha=W+7naKCXX9/eEjjFmRS8vvx91QyLXDbeFxexZc3bh/PtQABZgmRL3C0AtYYXn4YGTj/3Qor4lWZn2tpjZFPLdQ== ;;
     *) fail "no prebuilt llama.cpp for $(uname -m) ${2:-}; build with -DGUANACO_LLAMA_DIR=<your llama.cpp>" ;;
 esac
 
@@ -55,6 +55,8 @@ package() {
 package "@node-llama-cpp/$name" "node-llama-cpp-$name-$VERSION.tgz" "$sha"
 package "node-llama-cpp" "node-llama-cpp-$VERSION.tgz" "$SHA_SOURCE"
 
+# Nothing of an earlier version stays: a build would find it beside the new one.
+rm -rf "$dest"/lib "$dest"/include "$dest"/.complete-* "$dest"/unpack.*
 work=$(mktemp -d "$dest/unpack.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 tar -xzf "$cache/node-llama-cpp-$name-$VERSION.tgz" -C "$work" package/bins
