@@ -2,6 +2,7 @@
 // program would. Ends with 0 when ggml took it; else prints why. A process of its own, so that two ggml never meet.
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int fail(const char *what, const char *detail) {
     printf("%s%s%s", what, detail ? ": " : "", detail ? detail : "");

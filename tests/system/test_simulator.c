@@ -195,7 +195,8 @@ static bool try(const struct run *run, const struct guanaco_policy *policy, cons
     if (!trace_run(run, path, &trace)) {
         return false;
     }
-    bool good = compare(&trace, policy, budget, run->stats) & check_rows(&trace, run->stats);
+    bool good = compare(&trace, policy, budget, run->stats);
+    good = check_rows(&trace, run->stats) && good; // both say what is wrong
     gn_trace_close(&trace);
     if (run->stats->hits == 0 || (run->stats->evictions == 0) != !strcmp(budget, "100%")) {
         fprintf(stderr, "the run shows nothing: %llu hits, %llu evictions\n", (unsigned long long)run->stats->hits,

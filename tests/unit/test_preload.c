@@ -92,7 +92,7 @@ static void put_model(struct bytes *bytes, const char *last, size_t tokens) {
     put_string(bytes, "tokenizer.ggml.tokens");
     put_array(bytes, 8, tokens);
     for (size_t i = 0; i < tokens; i++) {
-        put_string(bytes, "token" + i % 5);
+        put_string(bytes, &"token"[i % 5]);
     }
     put_string(bytes, "nested");
     put_array(bytes, 9, 2);
