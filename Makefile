@@ -1,50 +1,56 @@
-# The two commands: `make run` and `make test`. Each does all set-up by itself.
+# `make run` and `make test` are all that a newcomer needs: each does its set-up by itself. The others are below them.
 BUILD ?= build
 CMAKE_FLAGS ?=
 JOBS ?= $(shell nproc)
+# What ctest is told, such as TESTS='-R bits' or TESTS='-L unit'.
+TESTS ?=
 
-.PHONY: all run test test-gpu llama-programs configure format lint asan tsan clean
+.PHONY: all run test test-gpu llama-programs programs tests format lint asan tsan clean
 
-all: configure
+all: programs
 	@cmake --build $(BUILD) -j $(JOBS)
 
-configure:
-	@tools/install-tools.sh
-	@[ -e $(BUILD)/CMakeCache.txt ] || cmake -S . -B $(BUILD) $(CMAKE_FLAGS)
+# Set-up alone: of what `make run` needs, and of the tests as well.
+programs:
+	@tools/configure.sh $(BUILD) programs $(CMAKE_FLAGS)
 
-run: all
+tests:
+	@tools/configure.sh $(BUILD) tests $(CMAKE_FLAGS)
+
+run: programs
+	@cmake --build $(BUILD) -j $(JOBS) --target guanaco-cli
 	@$(BUILD)/bin/guanaco run --expert-cache 8MiB -n 128 -p "Elizabeth had hardly time to"
 
-test: all
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+test: tests
+	@cmake --build $(BUILD) -j $(JOBS)
+	@tests/run.sh $(BUILD) -j $(JOBS) $(TESTS)
 
 # Experts on a GPU. Without one, on Debian's software device; with one, CMAKE_FLAGS=-DGUANACO_LLAMA_DIR= its llama.cpp.
 VULKAN = .deps/llama-vulkan
 test-gpu:
-	@if [ -n "$(CMAKE_FLAGS)" ] || { tools/install-tools.sh libvulkan1 mesa-vulkan-drivers && \
-	    tools/fetch-llama.sh $(VULKAN) vulkan; }; then \
-	    $(MAKE) all BUILD=build-gpu \
-	        CMAKE_FLAGS="$(or $(CMAKE_FLAGS),-DGUANACO_LLAMA_DIR=$(CURDIR)/$(VULKAN)) -DGUANACO_TESTS=gpu" && \
-	    cd build-gpu && ctest --output-on-failure --no-tests=error -L gpu; \
+	@if [ -n "$(findstring GUANACO_LLAMA_DIR,$(CMAKE_FLAGS))" ] || \
+	    { tools/install-tools.sh build vulkan && tools/fetch-llama.sh $(VULKAN) vulkan; }; then \
+	    $(MAKE) test BUILD=build-gpu TESTS="--no-tests=error -L gpu" CMAKE_FLAGS="-DGUANACO_TESTS=gpu $(CMAKE_FLAGS) \
+	        $(if $(findstring GUANACO_LLAMA_DIR,$(CMAKE_FLAGS)),,-DGUANACO_LLAMA_DIR=$(CURDIR)/$(VULKAN))"; \
 	else echo "test-gpu: skipped: it needs a llama.cpp with Vulkan and a Vulkan driver"; fi
 
-llama-programs: configure
-	@tools/install-tools.sh g++
+llama-programs: programs
+	@tools/install-tools.sh llama-programs
 	@tools/build-llama-programs.sh .deps/llama/src.bundle $(BUILD)/llama $(JOBS)
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
-lint: configure
-	@tools/install-tools.sh clang-format clang-tidy
+lint: tests
+	@tools/install-tools.sh lint
 	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
 	@git ls-files 'src/*.c' 'cli/*.c' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD) 2>/dev/null
 
 asan:
-	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS="-DGUANACO_SANITIZE=address,undefined -DGUANACO_TESTS=sanitizer"
+	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS="$(CMAKE_FLAGS) -DGUANACO_SANITIZE=address,undefined -DGUANACO_TESTS=sanitizer"
 
 tsan:
-	@$(MAKE) test BUILD=build-tsan CMAKE_FLAGS="-DGUANACO_SANITIZE=thread -DGUANACO_TESTS=sanitizer"
+	@$(MAKE) test BUILD=build-tsan CMAKE_FLAGS="$(CMAKE_FLAGS) -DGUANACO_SANITIZE=thread -DGUANACO_TESTS=sanitizer"
 
 clean:
-	@rm -rf build build-asan build-gpu build-tsan
+	@rm -rf build build-asan build-clang build-gpu build-tsan

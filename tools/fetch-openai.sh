@@ -8,7 +8,7 @@
 set -eu
 
 VERSION=7.59.0
-SHA=wPYKJkLPFEdNJ2tThSg4jE1Ptsv4X3u8g8LIvu0Qz/UIhsKeCzl73rl48PtQsDVrJL/ku0liXOsbyd2TsRsPJw==
+SHA=c0f60a2642cf14474d276b538528388c4d4fb6cbf85f7bbc83c2c8beed10cff50886c29e0b397bdeb978f0fb50b0356b24bfe4bb49625ceb1bc9dd93b11b0f27
 
 fail() { echo "fetch-openai: $*" >&2; exit 1; }
 
@@ -28,7 +28,7 @@ if [ ! -e "$cache/$file" ]; then
     mv "$part/$file" "$cache/$file"
     rm -rf "$part"
 fi
-if [ "$(openssl dgst -sha512 -binary "$cache/$file" | base64 | tr -d '\n')" != "$SHA" ]; then
+if [ "$(sha512sum "$cache/$file" | cut -d ' ' -f 1)" != "$SHA" ]; then
     rm -f "$cache/$file"
     fail "$file is not the pinned file (sha512 differs); it was removed, run again"
 fi
