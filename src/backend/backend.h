@@ -22,7 +22,7 @@
 // What tensor->extra of a streamed weight points to. A weight without it lies in memory, in its buffer.
 struct gn_weight {
     struct gn_stream *stream;
-    struct gn_layer *layer;
+    struct gn_layer *layer; // NULL: its bytes are nowhere, and the stream is broken
     uint32_t slice;
 };
 

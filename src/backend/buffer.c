@@ -8,6 +8,7 @@
 #include "backend/gpu.h"
 #include "backend/start.h"
 #include "config/log.h"
+#include "io/file.h"
 #include "model/mapping.h"
 #include "model/spool.h"
 #include "stats/stats.h"
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 struct weight_list {
     struct gn_weight weight;
@@ -30,10 +30,13 @@ struct weight_list {
 struct buffer {
     uint8_t *base;
     size_t size;
-    struct gn_loaded model; // from its first streamed weight on
+    struct gn_loaded model; // listed from its first streamed weight on
+    bool listed;
     struct gn_spool *spool; // once it holds a weight without a file
     struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
     struct weight_list *weights;
+    struct gn_weight lost; // stands for the weights whose bytes are nowhere, when the model is broken for that
+    atomic_bool has_lost;
 };
 
 static const char *type_name(ggml_backend_buffer_type_t type) {
@@ -55,8 +58,8 @@ static bool type_is_host(ggml_backend_buffer_type_t type) {
 static void buffer_free(ggml_backend_buffer_t handle) {
     struct buffer *buffer = handle->context;
     gn_loaded_remove(&buffer->model);
-    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->model.stream ? buffer->model.stream->dense_bytes : 0);
-    struct gn_gpu *gpu = buffer->model.stream ? buffer->model.stream->gpu : NULL;
+    atomic_fetch_sub(&gn_stats.dense_bytes, buffer->model.stream->dense_bytes);
+    struct gn_gpu *gpu = buffer->model.stream->gpu;
     gn_stream_close(buffer->model.stream);
     gn_gpu_close(gpu);
     gn_spool_close(buffer->spool);
@@ -78,109 +81,135 @@ static void *buffer_base(ggml_backend_buffer_t handle) {
 // that the loader still holds.
 static int open_mapped(const struct gn_mapping *mapping, bool direct, struct gn_file **file) {
     int failed = gn_file_open(mapping->path, direct, 0, mapping->ino, file);
-    if (!failed) {
+    if (!failed && gn_mapping_is_of(mapping, gn_file_fd(*file))) {
         return 0;
     }
+    if (!failed) {
+        gn_file_close(*file);
+        failed = -ESTALE;
+    }
     for (int fd = 3; fd < 4096; fd++) {
-        struct stat status;
-        if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_ino == mapping->ino &&
-            !gn_file_reopen(fd, mapping->path, direct, file)) {
+        if (gn_mapping_is_of(mapping, fd) && !gn_file_reopen(fd, mapping->path, direct, file)) {
             return 0;
         }
     }
     return failed;
 }
 
-static struct gn_file *file_of(struct buffer *buffer, const struct gn_mapping *mapping, bool direct) {
+// Finds the file behind a mapping, opening it the first time. Returns 0 or a negative errno.
+static int file_of(struct buffer *buffer, const struct gn_mapping *mapping, bool direct, struct gn_file **out) {
     uint8_t *base = (uint8_t *)mapping->start - mapping->offset;
     for (uint32_t f = 0; f < buffer->model.n_files; f++) {
-        if (buffer->model.files[f].ino == mapping->ino && buffer->model.files[f].base == base) {
-            return buffer->model.files[f].file;
+        if (buffer->model.files[f].dev == mapping->dev && buffer->model.files[f].ino == mapping->ino &&
+            buffer->model.files[f].base == base) {
+            *out = buffer->model.files[f].file;
+            return 0;
         }
     }
     struct gn_mapped_file *grown = realloc(buffer->model.files, (buffer->model.n_files + 1) * sizeof *grown);
     if (!grown) {
-        return NULL;
+        return -ENOMEM;
     }
     buffer->model.files = grown;
-    struct gn_file *file;
-    int failed = open_mapped(mapping, direct, &file);
-    if (failed) {
-        gn_warn("cannot open %s again (%s)", mapping->path, strerror(-failed));
-        return NULL;
+    int failed = open_mapped(mapping, direct, out);
+    if (!failed) {
+        buffer->model.files[buffer->model.n_files++] =
+            (struct gn_mapped_file){.file = *out, .dev = mapping->dev, .ino = mapping->ino, .base = base};
     }
-    buffer->model.files[buffer->model.n_files++] =
-        (struct gn_mapped_file){.file = file, .ino = mapping->ino, .base = base};
-    return file;
+    return failed;
 }
 
+// Whether the bytes lie in a mapping of a file that shows what is in the file. When the kernel does not say, they are
+// taken for bytes without a file, which is right whatever they are.
 static bool find_mapping(struct buffer *buffer, const void *data, size_t size) {
+    static atomic_bool said;
     uintptr_t begin = (uintptr_t)data;
     if (begin >= buffer->last.start && begin + size <= buffer->last.end) {
         return true;
     }
-    return gn_mapping_find(data, &buffer->last) && buffer->last.shared && begin + size <= buffer->last.end;
-}
-
-static struct gn_stream *stream_of(struct buffer *buffer) {
-    if (!buffer->model.stream) {
-        buffer->model.stream = gn_stream_open();
-        gn_loaded_add(&buffer->model);
+    struct gn_mapping found;
+    int status = gn_mapping_find(data, &found);
+    if (status < 0 && !atomic_exchange(&said, true)) {
+        gn_warn(
+            "cannot find the files of the model in /proc/self/maps: %s; its experts are kept in a file of their own",
+            strerror(-status));
     }
-    return buffer->model.stream;
-}
-
-// Notes in the stream, whose lock is held, where a tensor's experts are on disk. False: it cannot be streamed.
-static bool note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, struct gn_file *file, uint64_t offset) {
-    struct gn_stream *stream = buffer->model.stream;
-    struct weight_list *weight = file ? calloc(1, sizeof *weight) : NULL;
-    if (!weight) {
+    if (status != 1 || !found.shared || begin + size > found.end) {
         return false;
     }
-    int failed = gn_expert_map_add(&stream->map, tensor->name, (uint32_t)tensor->ne[2], file, offset, tensor->nb[2],
-                                   &weight->weight.layer, &weight->weight.slice);
+    buffer->last = found;
+    return true;
+}
+
+static void list(struct buffer *buffer) {
+    if (!buffer->listed) {
+        buffer->listed = true;
+        gn_loaded_add(&buffer->model);
+    }
+}
+
+// Gives a model up whose weights are not all where they should be. With its lock.
+static void lose(struct buffer *buffer) {
+    buffer->lost.stream = buffer->model.stream;
+    atomic_store(&buffer->has_lost, true);
+}
+
+// Notes in the stream, whose lock is held, where a tensor's experts are on disk. What fails here fails the model.
+static void note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, struct gn_file *file, uint64_t offset) {
+    struct gn_stream *stream = buffer->model.stream;
+    struct weight_list *weight = calloc(1, sizeof *weight);
+    int failed = weight ? gn_expert_map_add(&stream->map, tensor->name, (uint32_t)tensor->ne[2], file, offset,
+                                            tensor->nb[2], &weight->weight.layer, &weight->weight.slice)
+                        : -ENOMEM;
     if (failed) { // the bytes are not there: they must not be touched either
-        stream->broken = true;
-        snprintf(stream->error, sizeof stream->error, "%s cannot be streamed from %s: %s", tensor->name,
-                 gn_file_path(file), failed == -EINVAL ? "the file ends before it" : strerror(-failed));
+        gn_stream_break(stream, "%s cannot be streamed from %s: %s", tensor->name, gn_file_path(file),
+                        failed == -EINVAL ? "the file ends before it" : strerror(-failed));
         free(weight);
-        return true;
+        return;
     }
     weight->weight.stream = stream;
     weight->data = tensor->data;
     weight->next = buffer->weights;
     buffer->weights = weight;
     tensor->extra = &weight->weight;
+}
+
+// Takes a weight that lies in the mapping found last. False: its file cannot be opened.
+static bool note_mapped(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
+    struct gn_file *file;
+    int failed = file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT], &file);
+    if (failed == -ENOMEM) {
+        gn_stream_break(buffer->model.stream, "%s cannot be streamed from %s: %s", tensor->name, buffer->last.path,
+                        strerror(-failed));
+        return true;
+    }
+    if (failed) {
+        gn_warn("cannot open %s again: %s; its experts are kept in a file of their own", buffer->last.path,
+                strerror(-failed));
+        return false;
+    }
+    note_in_stream(buffer, tensor, file, buffer->last.offset + ((uintptr_t)data - buffer->last.start));
     return true;
 }
 
-static bool note_mapped(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
-    struct gn_file *file =
-        buffer->model.stream->started ? NULL : file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT]);
-    return note_in_stream(buffer, tensor, file, buffer->last.offset + ((uintptr_t)data - buffer->last.start));
-}
-
-// Keeps bytes of a tensor that no file backs in one of ours. Cannot be refused: what fails here, fails the model.
+// Keeps bytes of a tensor that no file backs in one of ours. Returns 0, or a negative errno with one plain line in why.
 static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, const void *data, size_t offset,
-                       size_t size) {
-    struct gn_stream *stream = buffer->model.stream;
-    int failed = 0;
+                       size_t size, char *why, size_t why_size) {
     if (!buffer->spool) {
-        failed = gn_spool_open(gn_settings()->text[GN_SPOOL_DIR], buffer->size, gn_settings()->value[GN_DIRECT],
-                               &buffer->spool, stream->error, sizeof stream->error);
-        if (!failed) {
-            char bytes[32];
-            gn_info("experts come without a file: %s of them are written to %s", gn_format_bytes(buffer->size, bytes),
-                    gn_spool_directory(buffer->spool));
-        }
-    }
-    if (!failed) {
-        uint64_t at = (uint64_t)((const uint8_t *)tensor->data - buffer->base) + offset;
-        failed = gn_spool_write(buffer->spool, at, data, size);
+        int failed = gn_spool_open(gn_settings()->text[GN_SPOOL_DIR], buffer->size, gn_settings()->value[GN_DIRECT],
+                                   &buffer->spool, why, why_size);
         if (failed) {
-            snprintf(stream->error, sizeof stream->error, "cannot write %s to a file in %s: %s", tensor->name,
-                     gn_spool_directory(buffer->spool), strerror(-failed));
+            return failed;
         }
+        char bytes[32];
+        gn_info("experts come without a file: %s of them are written to %s", gn_format_bytes(buffer->size, bytes),
+                gn_spool_directory(buffer->spool));
+    }
+    uint64_t at = (uint64_t)((const uint8_t *)tensor->data - buffer->base) + offset;
+    int failed = gn_spool_write(buffer->spool, at, data, size);
+    if (failed) {
+        snprintf(why, why_size, "cannot write %s to a file in %s: %s", tensor->name, gn_spool_directory(buffer->spool),
+                 strerror(-failed));
     }
     return failed;
 }
@@ -189,22 +218,27 @@ static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, 
 static void spool_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
                          size_t size) {
     struct gn_stream *stream = buffer->model.stream;
-    bool noted = gn_streamed_weight(tensor) != NULL;
+    char why[sizeof stream->error];
+    if (spool_bytes(buffer, tensor, data, offset, size, why, sizeof why)) {
+        gn_stream_break(stream, "%s", why);
+    } else if (!gn_streamed_weight(tensor)) {
+        note_in_stream(buffer, tensor, gn_spool_file(buffer->spool),
+                       (uint64_t)((uint8_t *)tensor->data - buffer->base));
+    }
+}
+
+// Takes a routed expert weight, with the stream's lock. Cannot be refused: what fails, fails the model.
+static void take_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
+                        size_t size) {
+    struct gn_stream *stream = buffer->model.stream;
+    bool whole = offset == 0 && size == ggml_nbytes(tensor);
+    if (!stream->broken && stream->started) { // slots may hold what was there before
+        gn_stream_break(stream, "%s is being changed while it is in use", tensor->name);
+    } else if (!stream->broken && (!whole || !find_mapping(buffer, data, size) || !note_mapped(buffer, tensor, data))) {
+        spool_weight(buffer, tensor, data, offset, size);
+    }
     if (stream->broken) {
-        return;
-    }
-    if (stream->started) { // slots may hold what was there before
-        stream->broken = true;
-        snprintf(stream->error, sizeof stream->error, "%s is being changed while it is in use", tensor->name);
-        return;
-    }
-    stream->broken = spool_bytes(buffer, tensor, data, offset, size) != 0;
-    if (!stream->broken && !noted) {
-        struct gn_file *file = gn_spool_file(buffer->spool);
-        snprintf(stream->error, sizeof stream->error, "memory is short");
-        stream->broken =
-            stream->broken || !note_in_stream(buffer, tensor, file, (uint64_t)((uint8_t *)tensor->data - buffer->base));
-        stream->error[0] = stream->broken ? stream->error[0] : '\0';
+        lose(buffer);
     }
 }
 
@@ -216,14 +250,12 @@ static bool has_experts(const struct ggml_tensor *tensor) {
 
 static bool set_weight(struct buffer *buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
                        size_t size) {
-    if (!has_experts(tensor) || !stream_of(buffer)) {
+    if (!has_experts(tensor)) {
         return false;
     }
+    list(buffer);
     pthread_mutex_lock(&buffer->model.stream->lock);
-    bool whole = offset == 0 && size == ggml_nbytes(tensor);
-    if (!whole || !find_mapping(buffer, data, size) || !note_mapped(buffer, tensor, data)) {
-        spool_weight(buffer, tensor, data, offset, size);
-    }
+    take_weight(buffer, tensor, data, offset, size);
     pthread_mutex_unlock(&buffer->model.stream->lock);
     return true;
 }
@@ -249,15 +281,20 @@ static void buffer_get(ggml_backend_buffer_t handle, const struct ggml_tensor *t
         memcpy(data, (const uint8_t *)tensor->data + offset, size);
         return;
     }
+    if (!weight->layer) { // lost: the model is broken, and says so to whoever computes
+        memset(data, 0, size);
+        return;
+    }
     const struct gn_slice *slice = &weight->layer->slices[weight->slice];
     int failed = gn_file_read(slice->file, slice->offset + tensor->view_offs + offset, size, data);
     if (failed) {
         // The caller cannot be told: whatever it does with these bytes, this model computes nothing any more.
         memset(data, 0, size);
-        weight->stream->broken = true;
-        snprintf(weight->stream->error, sizeof weight->stream->error, "cannot read %s from %s: %s", slice->tensor,
-                 gn_file_path(slice->file), strerror(-failed));
-        gn_fail("%s", weight->stream->error);
+        pthread_mutex_lock(&weight->stream->lock);
+        gn_stream_break(weight->stream, "cannot read %s from %s: %s", slice->tensor, gn_file_path(slice->file),
+                        strerror(-failed));
+        pthread_mutex_unlock(&weight->stream->lock);
+        gn_fail("cannot read %s from %s: %s", slice->tensor, gn_file_path(slice->file), strerror(-failed));
     }
 }
 
@@ -276,6 +313,30 @@ static void buffer_clear(ggml_backend_buffer_t handle, uint8_t value) {
     }
 }
 
+// What a model will need is taken here, where not having it can still be told: setting a tensor cannot fail. NULL with
+// errno.
+static struct buffer *new_buffer(size_t size) {
+    struct buffer *buffer = calloc(1, sizeof *buffer);
+    if (!buffer) {
+        return NULL;
+    }
+    buffer->size = size ? size : GN_BLOCK;
+    buffer->model.stream = gn_stream_open();
+    void *base = MAP_FAILED;
+    if (buffer->model.stream) {
+        base = mmap(NULL, buffer->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (base == MAP_FAILED) {
+        int error = errno;
+        gn_stream_close(buffer->model.stream);
+        free(buffer);
+        errno = error;
+        return NULL;
+    }
+    buffer->base = base;
+    return buffer;
+}
+
 static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size) {
     static const struct ggml_backend_buffer_i interface = {
         .free_buffer = buffer_free,
@@ -288,18 +349,11 @@ static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t 
     if (!gn_start_waiting()) {
         return NULL;
     }
-    struct buffer *buffer = calloc(1, sizeof *buffer);
+    struct buffer *buffer = new_buffer((size + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK);
     if (!buffer) {
+        gn_fail("cannot take %zu bytes of addresses for a buffer: %s", size, strerror(errno));
         return NULL;
     }
-    buffer->size = (size + GN_BLOCK - 1) / GN_BLOCK * GN_BLOCK;
-    buffer->size = buffer->size ? buffer->size : GN_BLOCK;
-    void *base = mmap(NULL, buffer->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
-        free(buffer);
-        return NULL;
-    }
-    buffer->base = base;
     return ggml_backend_buffer_init(type, interface, buffer, size);
 }
 
@@ -338,7 +392,9 @@ const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor) {
     if (!base->buffer || !gn_is_our_buffer(base->buffer)) {
         return NULL;
     }
-    return base->extra ? base->extra : find_weight(base->buffer->context, base->data);
+    const struct buffer *buffer = base->buffer->context;
+    const struct gn_weight *weight = base->extra ? base->extra : find_weight(buffer, base->data);
+    return weight || !atomic_load(&buffer->has_lost) ? weight : &buffer->lost;
 }
 
 bool gn_is_whole_weight(const struct ggml_tensor *tensor) {

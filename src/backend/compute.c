@@ -237,6 +237,9 @@ static void look_ahead(struct gn_compute *compute, struct gn_stream *stream, boo
         gn_lookahead_close(compute->lookahead);
         compute->lookahead = gn_lookahead_open(stream);
         compute->looked_at = stream->serial;
+        if (!compute->lookahead) {
+            gn_warn("no memory to guess which experts come next: none are read ahead in this context");
+        }
     }
     if (compute->lookahead) {
         gn_lookahead_learn(compute->lookahead, &compute->run, gn_fetch_misses(stream), prefill);
@@ -355,9 +358,7 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
     gn_fetch_end(stream);
     const char *nonsense = gn_cache_error(stream->cache);
     if (nonsense) { // what it holds is right, but not what it will do next
-        snprintf(stream->error, sizeof stream->error, "the eviction policy %s cannot be used: %s", stream->policy->name,
-                 nonsense);
-        stream->broken = true;
+        gn_stream_break(stream, "the eviction policy %s cannot be used: %s", stream->policy->name, nonsense);
         gn_fail("%s", stream->error);
         return GGML_STATUS_FAILED;
     }

@@ -85,6 +85,7 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     }
     struct gn_gpu *gpu = calloc(1, sizeof *gpu);
     if (!gpu) {
+        gn_warn("no memory to hold experts on a GPU: all stay with the CPU");
         return NULL;
     }
     uint32_t most = gn_expert_map_most_experts(&stream->map), n = stream->map.n_layers;
@@ -94,7 +95,11 @@ static struct gn_gpu *open_gpu(struct gn_stream *stream, const struct gn_knobs *
     gpu->promotions = calloc(most, sizeof *gpu->promotions);
     gpu->candidates = calloc(most, sizeof *gpu->candidates);
     gpu->tier_of = calloc(n, sizeof(struct gn_tier *));
-    if (!gpu->layers.layer || !gpu->tier_of || !gpu->promotions || !gpu->candidates || find_devices(gpu, &list) == 0) {
+    bool has_memory = gpu->layers.layer && gpu->tier_of && gpu->promotions && gpu->candidates;
+    if (!has_memory) {
+        gn_warn("no memory to hold experts on a GPU: all stay with the CPU");
+    }
+    if (!has_memory || find_devices(gpu, &list) == 0) {
         gn_gpu_close(gpu);
         return NULL;
     }

@@ -47,6 +47,9 @@ void gn_locking_open(struct gn_stream *stream, const struct gn_knobs *knobs) {
         return;
     }
     stream->locked_slots = calloc(gn_cache_slots(stream->cache) + 1, sizeof *stream->locked_slots);
+    if (!stream->locked_slots) {
+        gn_warn("--lock hot (GUANACO_LOCK): no memory to note which slots are locked, so only the dense weights are");
+    }
 }
 
 void gn_locking_end(struct gn_stream *stream) {

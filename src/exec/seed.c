@@ -154,7 +154,7 @@ static int likelier_first(const void *a, const void *b) {
 }
 
 // Marks the likeliest experts, as many of each size class as it has slots.
-static void choose_wanted(struct gn_stream *stream, struct ranked *ranked, const uint32_t *class_of) {
+static bool choose_wanted(struct gn_stream *stream, struct ranked *ranked, const uint32_t *class_of) {
     struct gn_seed *seed = stream->seed;
     const struct gn_layout *layout = gn_cache_layout(stream->cache);
     uint32_t *taken = calloc(layout->n_classes, sizeof *taken);
@@ -167,10 +167,12 @@ static void choose_wanted(struct gn_stream *stream, struct ranked *ranked, const
         }
     }
     free(taken);
+    return taken != NULL;
 }
 
 static void apply(struct gn_stream *stream, const float *chance) {
     struct gn_seed *seed = stream->seed;
+    bool done = false;
     struct ranked *ranked = calloc(seed->n_entries, sizeof *ranked);
     uint32_t *class_of = calloc(seed->n_entries, sizeof *class_of);
     if (ranked && class_of) {
@@ -183,7 +185,10 @@ static void apply(struct gn_stream *stream, const float *chance) {
                 }
             }
         }
-        choose_wanted(stream, ranked, class_of);
+        done = choose_wanted(stream, ranked, class_of);
+    }
+    if (!done) {
+        gn_warn("no memory to rank the experts: none is read before it is used");
     }
     free(ranked);
     free(class_of);
@@ -198,9 +203,14 @@ static bool open_reader(struct gn_seed *seed, const struct gn_knobs *knobs) {
     return !failed;
 }
 
+static void say_no_memory(void) {
+    gn_warn("no memory to count how much each expert is used: no imatrix and no hot set is read, and none is written");
+}
+
 void gn_seed_open(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_seed *seed = calloc(1, sizeof *seed);
     if (!seed) {
+        say_no_memory();
         return;
     }
     stream->seed = seed;
@@ -210,7 +220,9 @@ void gn_seed_open(struct gn_stream *stream, const struct gn_knobs *knobs) {
     seed->chance = calloc(seed->n_entries + 1, sizeof *seed->chance);
     seed->wanted = calloc(seed->n_entries + 1, sizeof *seed->wanted);
     seed->filled = true;
-    if (seed->chance && seed->wanted && !gn_hot_set_open(&seed->past, &stream->map)) {
+    if (!seed->chance || !seed->wanted || gn_hot_set_open(&seed->past, &stream->map)) {
+        say_no_memory();
+    } else {
         read_imatrix(stream, knobs->text[GN_IMATRIX], seed->chance);
         read_hot_set(stream, knobs->text[GN_HOT_SET]);
         if (seed->from_imatrix || seed->from_hot_set) {

@@ -9,6 +9,7 @@
 #include "stats/stats.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,16 @@ struct gn_stream *gn_stream_open(void) {
         gn_models_add(stream);
     }
     return stream;
+}
+
+void gn_stream_break(struct gn_stream *stream, const char *format, ...) {
+    if (!stream->broken) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(stream->error, sizeof stream->error, format, args);
+        va_end(args);
+        stream->broken = true;
+    }
 }
 
 // Gives back all that gn_stream_start() took.

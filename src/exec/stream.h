@@ -84,6 +84,10 @@ struct gn_stream {
 struct gn_stream *gn_stream_open(void);
 void gn_stream_close(struct gn_stream *stream); // NULL is allowed
 
+// Marks the model as broken, for good, and keeps why. The first reason stays: what follows from it tells less. Call
+// with the lock.
+void gn_stream_break(struct gn_stream *stream, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 // Says that all experts are known, which is what other models reckon with. Needs the models' lock. Doing it again, when
 // more have come, is right.
 void gn_stream_know(struct gn_stream *stream, const struct gn_knobs *knobs);

@@ -268,7 +268,7 @@ static int split_file(const struct gn_mapped_file *file, const struct gn_expert_
     split->experts = &experts;
     uintptr_t base = (uintptr_t)file->base;
     if (!failed) {
-        failed = gn_mapping_each(file->ino, base, base + gn_file_size(file->file), split_mapping, split);
+        failed = gn_mapping_each(file->dev, file->ino, base, base + gn_file_size(file->file), split_mapping, split);
     }
     free(experts.items);
     split->experts = NULL;

@@ -23,7 +23,7 @@
 // One file of the model and where it is mapped: the address of its first byte (mapped or not).
 struct gn_mapped_file {
     struct gn_file *file;
-    uint64_t ino;
+    uint64_t dev, ino; // as in struct gn_mapping
     uint8_t *base;
 };
 

@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 // "start-end perms offset major:minor inode   path"
 static bool parse_line(const char *line, struct gn_mapping *out) {
@@ -36,10 +39,14 @@ static int each_mapping(int (*visit)(void *context, const struct gn_mapping *map
     char *line = NULL;
     size_t size = 0;
     int result = mapping ? 0 : -ENOMEM;
+    errno = 0;
     while (result == 0 && getline(&line, &size, maps) > 0) {
         if (parse_line(line, mapping) && mapping->ino != 0) {
             result = visit(context, mapping);
         }
+    }
+    if (result == 0 && !feof(maps)) {
+        result = errno ? -errno : -EIO;
     }
     free(line);
     free(mapping);
@@ -61,13 +68,30 @@ static int visit_find(void *context, const struct gn_mapping *mapping) {
     return 1;
 }
 
-bool gn_mapping_find(const void *address, struct gn_mapping *out) {
+int gn_mapping_find(const void *address, struct gn_mapping *out) {
     struct find find = {.address = (uintptr_t)address, .out = out};
-    return each_mapping(visit_find, &find) == 1;
+    return each_mapping(visit_find, &find);
+}
+
+bool gn_mapping_is_of(const struct gn_mapping *mapping, int fd) {
+    struct stat status;
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_ino != mapping->ino) {
+        return false;
+    }
+    // The device is compared as the kernel writes it for mappings, which stat's need not equal.
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *probe = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0);
+    if (probe == MAP_FAILED) {
+        return false;
+    }
+    struct gn_mapping found = {0};
+    bool same = gn_mapping_find(probe, &found) == 1 && found.dev == mapping->dev && found.ino == mapping->ino;
+    munmap(probe, page);
+    return same;
 }
 
 struct each {
-    uint64_t ino;
+    uint64_t dev, ino;
     uintptr_t start, end;
     int (*visit)(void *context, const struct gn_mapping *mapping);
     void *context;
@@ -75,14 +99,15 @@ struct each {
 
 static int visit_each(void *context, const struct gn_mapping *mapping) {
     struct each *each = context;
-    if (mapping->ino != each->ino || mapping->end <= each->start || mapping->start >= each->end) {
+    if (mapping->dev != each->dev || mapping->ino != each->ino || mapping->end <= each->start ||
+        mapping->start >= each->end) {
         return 0;
     }
     return each->visit(each->context, mapping);
 }
 
-int gn_mapping_each(uint64_t ino, uintptr_t start, uintptr_t end,
+int gn_mapping_each(uint64_t dev, uint64_t ino, uintptr_t start, uintptr_t end,
                     int (*visit)(void *context, const struct gn_mapping *mapping), void *context) {
-    struct each each = {.ino = ino, .start = start, .end = end, .visit = visit, .context = context};
+    struct each each = {.dev = dev, .ino = ino, .start = start, .end = end, .visit = visit, .context = context};
     return each_mapping(visit_each, &each);
 }

@@ -13,10 +13,14 @@ struct gn_mapping {
     char path[4096];      // may end in " (deleted)"
 };
 
-// Finds the file-backed mapping that holds the address. Returns false when there is none.
-bool gn_mapping_find(const void *address, struct gn_mapping *out);
+// Finds the file-backed mapping that holds the address. Returns 1; 0 when there is none; a negative errno when that
+// cannot be found out.
+int gn_mapping_find(const void *address, struct gn_mapping *out);
 
-// Calls visit(context, mapping) for every mapping of the file `ino` that overlaps [start, end), in address order.
+// Whether the descriptor is open on the very file that is mapped: its inode number and its device.
+bool gn_mapping_is_of(const struct gn_mapping *mapping, int fd);
+
+// Calls visit(context, mapping) for every mapping of the file `dev`, `ino` (as in struct gn_mapping) that overlaps [start, end), in address order.
 // Returns 0, or the first non-zero value of visit, or a negative errno.
-int gn_mapping_each(uint64_t ino, uintptr_t start, uintptr_t end,
+int gn_mapping_each(uint64_t dev, uint64_t ino, uintptr_t start, uintptr_t end,
                     int (*visit)(void *context, const struct gn_mapping *mapping), void *context);

@@ -116,11 +116,26 @@ static int write_step(int fd, uint64_t offset, const uint8_t *data, size_t bytes
     return 0;
 }
 
-// Waits until a range is on disk, and drops it from the page cache. Best effort: it is about memory alone.
-static void settle(int fd, uint64_t offset, size_t bytes) {
-    sync_file_range(fd, (off_t)offset, (off_t)bytes,
-                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+// Has the kernel write a range to the disk. Where it cannot be asked, it does so in its own time. A disk that fails is
+// an error: what is read back later would be other bytes.
+static int write_back(int fd, uint64_t offset, size_t bytes, unsigned flags) {
+    if (sync_file_range(fd, (off_t)offset, (off_t)bytes, flags) == 0) {
+        return 0;
+    }
+    bool disk = errno == EIO || errno == ENOSPC || errno == EDQUOT;
+    return disk ? -errno : 0;
+}
+
+// Waits until a range is on disk, and drops it from the page cache.
+static int settle(int fd, uint64_t offset, size_t bytes) {
+    int failed =
+        write_back(fd, offset, bytes, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    return failed;
+}
+
+static int first_of(int failed, int then) {
+    return failed ? failed : then;
 }
 
 int gn_spool_write(struct gn_spool *spool, uint64_t offset, const void *data, size_t bytes) {
@@ -129,13 +144,13 @@ int gn_spool_write(struct gn_spool *spool, uint64_t offset, const void *data, si
         size_t step = bytes - done < STEP ? bytes - done : STEP;
         failed = write_step(spool->fd, offset + done, (const uint8_t *)data + done, step);
         if (done > 0) { // the step before is on its way meanwhile
-            settle(spool->fd, offset + done - STEP, STEP);
+            failed = first_of(failed, settle(spool->fd, offset + done - STEP, STEP));
         }
-        sync_file_range(spool->fd, (off_t)(offset + done), (off_t)step, SYNC_FILE_RANGE_WRITE);
+        failed = first_of(failed, write_back(spool->fd, offset + done, step, SYNC_FILE_RANGE_WRITE));
     }
     size_t last = bytes % STEP ? bytes % STEP : bytes < STEP ? bytes : STEP;
-    settle(spool->fd, offset + bytes - last, last);
-    return failed ? failed : gn_file_accept(spool->file);
+    failed = first_of(failed, settle(spool->fd, offset + bytes - last, last));
+    return first_of(failed, gn_file_accept(spool->file));
 }
 
 struct gn_file *gn_spool_file(struct gn_spool *spool) {

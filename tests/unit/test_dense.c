@@ -62,10 +62,11 @@ static int setup(void **state) {
     assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
     model->mapping = mmap(NULL, model->bytes, PROT_READ, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(model->mapping, MAP_FAILED);
-    struct stat status;
-    fstat(fd, &status);
+    struct gn_mapping mapping;
+    assert_int_equal(gn_mapping_find(model->mapping, &mapping), 1);
+    assert_true(gn_mapping_is_of(&mapping, fd));
     close(fd);
-    model->file = (struct gn_mapped_file){.ino = status.st_ino, .base = model->mapping};
+    model->file = (struct gn_mapped_file){.dev = mapping.dev, .ino = mapping.ino, .base = model->mapping};
     assert_int_equal(gn_file_open(model->path, true, 0, 0, &model->file.file), 0);
     add(model, "blk.0.ffn_gate_exps.weight", model->gate);
     add(model, "blk.0.ffn_up_exps.weight", model->up);
@@ -94,7 +95,7 @@ static struct gn_dense_result protect(struct model *model, enum gn_dense_mode mo
 
 static bool file_backed(const struct model *model, uint64_t at) {
     struct gn_mapping *mapping = malloc(sizeof *mapping);
-    bool found = gn_mapping_find(model->mapping + at, mapping) && mapping->ino == model->file.ino;
+    bool found = gn_mapping_find(model->mapping + at, mapping) == 1 && mapping->ino == model->file.ino;
     free(mapping);
     return found;
 }

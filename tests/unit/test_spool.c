@@ -2,6 +2,7 @@
 #include "model/spool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,6 +96,40 @@ static void test_memory_is_no_disk(void **state) {
     gn_spool_close(spool);
 }
 
+// Calls of sync_file_range() until one fails with disk_error; 0: none does. In place of the library's.
+static int calls_until_error, disk_error;
+
+int sync_file_range(int fd, off64_t offset, off64_t bytes, unsigned flags) {
+    (void)fd;
+    (void)offset;
+    (void)bytes;
+    (void)flags;
+    if (calls_until_error > 0 && --calls_until_error == 0) {
+        errno = disk_error;
+        return -1;
+    }
+    return 0;
+}
+
+// What the kernel could not write is an error, whenever it shows; a kernel that cannot be asked is none.
+static void test_disk_errors_come_up(void **state) {
+    (void)state;
+    static const int errors[] = {EIO, ENOSPC, EDQUOT, ENOSYS};
+    uint8_t *bytes = calloc(1, BYTES);
+    for (size_t e = 0; e < sizeof errors / sizeof *errors; e++) {
+        for (int call = 1; call <= 6; call++) { // two for each of three steps
+            struct gn_spool *spool;
+            assert_int_equal(gn_spool_open(directory, BYTES, false, &spool, why, sizeof why), 0);
+            calls_until_error = call;
+            disk_error = errors[e];
+            assert_int_equal(gn_spool_write(spool, 0, bytes, BYTES), errors[e] == ENOSYS ? 0 : -errors[e]);
+            assert_int_equal(calls_until_error, 0);
+            gn_spool_close(spool);
+        }
+    }
+    free(bytes);
+}
+
 int main(void) {
     if (!mkdtemp(directory)) {
         perror(directory);
@@ -103,7 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_come_back),          cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_room_is_taken_beforehand), cmocka_unit_test(test_no_such_directory),
-        cmocka_unit_test(test_memory_is_no_disk),
+        cmocka_unit_test(test_memory_is_no_disk),        cmocka_unit_test(test_disk_errors_come_up),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rmdir(directory);
