@@ -33,5 +33,5 @@ if(NOT GUANACO_SANITIZE)
              $<TARGET_FILE:guanaco> ${CMAKE_BINARY_DIR}/conformance-device-files)
     list(APPEND gpu_tests gpu.conformance)
 endif()
-set_tests_properties(gpu.beside ${gpu_tests} PROPERTIES LABELS gpu ENVIRONMENT "${gpu_environment}" SKIP_RETURN_CODE 77
+set_tests_properties(gpu.beside ${gpu_tests} PROPERTIES LABELS gpu ENVIRONMENT "${gpu_environment}"
                      TIMEOUT 3000 RUN_SERIAL ON)

@@ -34,9 +34,11 @@ how() {
     mlock) echo "a higher limit of locked memory: ulimit -l unlimited" ;;
     user) echo "to be another user than root" ;;
     root) echo "to be root" ;;
+    newer-llama) echo "a newer llama.cpp" ;;
     gpu) echo "a llama.cpp with a GPU backend and a device: make test-gpu" ;;
     tmpfs) echo "a tmpfs at /dev/shm" ;;
     overlay) echo "to be root, where an overlay can be mounted" ;;
+    disk) echo "a build folder on a disk: make test BUILD=/some/disk/build" ;;
     netns) echo "to be root, where a network namespace can be made: ip from iproute2" ;;
     *) echo "see the test" ;;
     esac

@@ -157,7 +157,7 @@ int main(int argc, char **argv) {
     char line[PATH_MAX + 32];
     snprintf(line, sizeof line, "'%s' --has-device 2>/dev/null", argv[2]);
     if (system(line)) {
-        puts("skipped: llama.cpp knows of no GPU here");
+        puts("skipped [gpu]: llama.cpp knows of no GPU here");
         return SKIPPED;
     }
     // A software device computes with all cores, and the CPU with all that is left: they would only wait for each

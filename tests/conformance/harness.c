@@ -128,7 +128,7 @@ static pid_t start(const struct harness *harness, const struct test_case *c, int
         char why[512] = "";
         double began = now();
         int result = harness->check(harness, c, index, why, sizeof why);
-        const char *word = result == 0 ? "ok" : result == SKIPPED ? "skipped" : "FAILED";
+        const char *word = result == 0 ? "ok" : result == SKIPPED ? "skipped [newer-llama]:" : "FAILED";
         printf("%-8s%-26s%5.1f s%s%s\n", word, c->name, now() - began, *why ? "  " : "", why);
         if (result == 1) {
             print_log(harness, c);

@@ -1,4 +1,5 @@
 #include "io_files.h"
+#include "skip.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ char *make_uncached(const char *name, size_t bytes) {
     close(fd);
     if (pages_in_cache(path, bytes) > 0) {
         remove_file(path);
-        print_message("skipped: the page cache keeps pages in %s\n", folder);
+        left_out("page-cache", "the page cache keeps pages in %s", folder);
         skip();
     }
     return path;
@@ -96,14 +97,14 @@ const struct variant *require(void *state) {
     bool direct = gn_file_direct(file);
     gn_file_close(file);
     if (direct != variant->direct) {
-        print_message("skipped: no direct reads in %s\n", folder);
+        left_out("direct", "no direct reads in %s", folder);
         skip();
     }
     struct gn_reader *reader;
     int failed = gn_reader_open(&(struct gn_reader_options){.kind = variant->kind}, &reader);
     gn_reader_close(reader);
     if (failed && variant->kind == GN_READER_URING) {
-        print_message("skipped: io_uring is refused here (%s)\n", strerror(-failed));
+        left_out("io_uring", "it is refused here (%s)", strerror(-failed));
         skip();
     }
     return variant;

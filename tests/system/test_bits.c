@@ -4,6 +4,7 @@
 //
 //     test_bits MODEL PLUGIN [STEP [GREEDY [THREADS]]]
 #include "session.h"
+#include "skip.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +138,7 @@ int main(int argc, char **argv) {
     run.logits = mmap(NULL, bytes + sizeof *run.stats, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     run.stats = (struct guanaco_stats *)((char *)run.logits + bytes);
+    const char *uring = uring_or("threads");
     setenv("GUANACO_LOG", "error", 1);
     setenv("GUANACO_EXPERT_CACHE", "100%", 1);
     if (in_child(stock, &run) || in_child(streamed, &run)) {
@@ -150,7 +152,7 @@ int main(int argc, char **argv) {
         char size[32];
         snprintf(size, sizeof size, "%lluB", (unsigned long long)(staging + n * slot_bytes));
         setenv("GUANACO_EXPERT_CACHE", size, 1);
-        setenv("GUANACO_IO", n / step % 2 ? "threads" : "uring", 1);
+        setenv("GUANACO_IO", n / step % 2 ? "threads" : uring, 1);
         int code = in_child(streamed, &run);
         if (code) {
             fprintf(stderr, "with a cache of %s (%llu slots): exit code %d\n", size, (unsigned long long)n, code);
@@ -159,5 +161,5 @@ int main(int argc, char **argv) {
         passed += code == 0;
     }
     fprintf(stderr, "%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return test_result(failed);
 }

@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
         failed = in_child(run, &test);
     }
     if (failed) {
-        puts(failed == SKIPPED ? "skipped: there is no GPU" : "FAILED");
+        puts(failed == SKIPPED ? "skipped [gpu]: there is none" : "FAILED");
         return failed == SKIPPED ? SKIPPED : 1;
     }
     double ours = difference(logits[0], logits[1]), cpu = difference(logits[0], logits[2]);

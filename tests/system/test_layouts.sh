@@ -88,7 +88,7 @@ memory=$(mktemp -d /dev/shm/guanaco-layouts.XXXXXX 2>/dev/null) || memory=
 if [ -n "$memory" ] && cp "$tmp/one.gguf" "$memory/"; then
     layout "on tmpfs" "$memory/one.gguf" "cannot be read directly"
 else
-    echo "skipped: no tmpfs at /dev/shm"
+    skipped tmpfs "no tmpfs at /dev/shm"
 fi
 mkdir "$tmp/upper" "$tmp/work" "$tmp/lower" "$tmp/merged"
 cp "$tmp/one.gguf" "$tmp/lower/"
@@ -96,14 +96,14 @@ if mount -t overlay overlay -o "lowerdir=$tmp/lower,upperdir=$tmp/upper,workdir=
     overlay=$tmp/merged
     layout "on overlay" "$overlay/one.gguf"
 else
-    echo "skipped: no overlay can be mounted here"
+    skipped overlay "none can be mounted here"
 fi
 
 # Ways to the bytes, and other loaders.
 for io in uring threads mapped; do
     export GUANACO_IO=$io
     if [ $io = uring ] && [ -z "$(run "$tmp/one.gguf")" ] && grep -q "cannot open the reader" "$tmp/err"; then
-        echo "skipped: io_uring is refused here"
+        skipped io_uring "it is refused here"
         continue
     fi
     layout "--io $io" "$tmp/one.gguf"

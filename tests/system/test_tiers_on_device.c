@@ -382,7 +382,7 @@ static void test_two(void) {
     setenv("GGML_VK_VISIBLE_DEVICES", "0,0", 1);
     struct result *stock = run_stock(steps);
     if (stock && stock->n_devices < 2) {
-        puts("skipped: there are no two devices");
+        puts("skipped [gpu]: there are no two devices");
         exit(failures ? 1 : SKIPPED);
     }
     unsetenv("GUANACO_EXPERT_CACHE");
@@ -472,7 +472,7 @@ int main(int argc, char **argv) {
     setenv("GUANACO_GPU_INSERTS", "32", 1); // else what comes up is measured
     setenv("LP_NUM_THREADS", "1", 0);       // a software device's threads and the CPU's would only wait for each other
     if (in_child(ask_for_devices, NULL) <= 100) {
-        puts("skipped: llama.cpp knows of no GPU here");
+        puts("skipped [gpu]: llama.cpp knows of no GPU here");
         return SKIPPED;
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

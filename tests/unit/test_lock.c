@@ -8,6 +8,7 @@
 
 #include "../support/locking.h"
 #include "config/lock.h"
+#include "skip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static void what_is_locked_is_let_go(void **state) {
     uint8_t *memory = map_ranges();
     assert_non_null(memory);
     if (!may_lock(memory)) {
+        left_out("mlock", "this process locks nothing: a limit, or a sanitizer, whose mlock() does nothing");
         skip();
     }
     struct gn_locks locks = {0};
@@ -84,6 +86,7 @@ static void a_limit_refuses_and_is_named(void **state) {
     bool may = may_lock(memory);
     munmap(memory, (size_t)RANGE * RANGES);
     if (!may) {
+        left_out("mlock", "this process locks nothing: a limit, or a sanitizer, whose mlock() does nothing");
         skip();
     }
     pid_t child = fork();
@@ -102,5 +105,5 @@ int main(void) {
         cmocka_unit_test(what_is_locked_is_let_go),
         cmocka_unit_test(a_limit_refuses_and_is_named),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_result(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,5 +1,6 @@
 // Readers: that the right bytes arrive whatever the engine, and that every way of failing is reported as such.
 #include "io_files.h"
+#include "skip.h"
 
 #include "io/engine.h"
 
@@ -421,5 +422,5 @@ int main(void) {
         failures += run_with(&variants[i]);
     }
     end_files();
-    return failures;
+    return test_result(failures);
 }

@@ -1,5 +1,6 @@
 // io_uring refused, by a system-call filter in a child process: at once, or later with reads in flight.
 #include "io_files.h"
+#include "skip.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -40,7 +41,7 @@ static int run_child(int (*child)(void)) {
 static void expect_child(int (*child)(void)) {
     int result = run_child(child);
     if (result == CHILD_SKIP) {
-        print_message("skipped: io_uring or system-call filters are refused here\n");
+        left_out("io_uring", "it, or a filter of system calls, is refused here");
         skip();
     }
     assert_int_equal(result, CHILD_OK);
@@ -88,6 +89,7 @@ static void test_uring_enter_refused(void **state) {
     (void)state;
     struct gn_reader *reader;
     if (open_kind(GN_READER_URING, &reader)) {
+        left_out("io_uring", "it is refused here");
         skip();
     }
     gn_reader_close(reader);
@@ -140,5 +142,5 @@ int main(void) {
     }
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
     end_files();
-    return failures;
+    return test_result(failures);
 }
