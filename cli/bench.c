@@ -9,8 +9,10 @@
 #include "bench/summary.h"
 #include "cli.h"
 #include "log_filter.h"
+#include "report_file.h"
 #include "threads.h"
 
+#include "config/knob_files.h"
 #include "config/log.h"
 
 #include <errno.h>
@@ -25,7 +27,7 @@
 struct output {
     const char *path;
     void (*write)(const struct bench *bench, FILE *to);
-    FILE *file;
+    const char *option;
 };
 
 struct work {
@@ -80,17 +82,19 @@ static bool open_model(struct work *work) {
     return true;
 }
 
-// Now, and not when all the work is done, comes out what cannot be written.
-static bool open_outputs(struct work *work) {
-    for (size_t o = 0; o < sizeof work->outputs / sizeof *work->outputs; o++) {
-        struct output *output = &work->outputs[o];
-        output->file = output->path ? fopen(output->path, "we") : NULL;
-        if (output->path && !output->file) {
-            snprintf(work->why, sizeof work->why, "cannot write %s: %s", output->path, strerror(errno));
-            return false;
-        }
+// Now, and not when all the work is done, comes out what cannot be written, or would be written over.
+static bool check_outputs(struct work *work) {
+    struct gn_outputs outputs = {0};
+    bool good = gn_knobs_outputs(&work->options.knobs, &outputs, work->why, sizeof work->why);
+    for (size_t o = 0; good && o < sizeof work->outputs / sizeof *work->outputs; o++) {
+        good = gn_outputs_add(&outputs, GN_OUTPUT_REPLACED, work->outputs[o].option, work->outputs[o].path, work->why,
+                              sizeof work->why);
     }
-    return true;
+    const struct gn_knobs *knobs = &work->options.knobs;
+    return good && model_file_spared(&work->file, &outputs, work->why, sizeof work->why) &&
+           gn_outputs_spare(&outputs, "the text", work->options.text_file, work->why, sizeof work->why) &&
+           gn_outputs_spare(&outputs, "the imatrix", gn_knob_path(knobs, GN_IMATRIX), work->why, sizeof work->why) &&
+           gn_outputs_spare(&outputs, "the policy", gn_knob_path(knobs, GN_POLICY), work->why, sizeof work->why);
 }
 
 // All tokens must fit into the context that the model was trained for.
@@ -148,7 +152,7 @@ static bool check_budgets(struct work *work, const struct bench *bench) {
 
 static bool prepare(struct work *work, struct bench *bench) {
     if (!read_text(work) || !open_model(work) || !choose_lengths(work) ||
-        !engine_find_plugin(work->plugin, sizeof work->plugin, work->why, sizeof work->why) || !open_outputs(work)) {
+        !engine_find_plugin(work->plugin, sizeof work->plugin, work->why, sizeof work->why) || !check_outputs(work)) {
         return false;
     }
     struct bench_setup *setup = &work->setup;
@@ -185,17 +189,12 @@ static bool prepare(struct work *work, struct bench *bench) {
 static bool write_outputs(struct work *work, const struct bench *bench) {
     bool good = true;
     for (size_t o = 0; o < sizeof work->outputs / sizeof *work->outputs; o++) {
-        struct output *output = &work->outputs[o];
-        if (output->file) {
-            output->write(bench, output->file);
-            bool written = !ferror(output->file);
-            written = fclose(output->file) == 0 && written;
-            output->file = NULL;
-            if (!written) {
-                gn_error("cannot write %s: %s", output->path, strerror(errno));
-                good = false;
-            }
+        const struct output *output = &work->outputs[o];
+        struct report_file report = {.option = output->option, .path = output->path};
+        if (output->path && report_file_begin(&report)) {
+            output->write(bench, report.to);
         }
+        good = (!output->path || report_file_end(&report)) && good;
     }
     return good;
 }
@@ -252,9 +251,9 @@ int command_bench(int argc, char **argv) {
         bench_options_print_help(stdout);
         return EXIT_OK;
     }
-    work.outputs[0] = (struct output){.path = work.options.json, .write = bench_write_json};
-    work.outputs[1] = (struct output){.path = work.options.csv, .write = bench_write_csv};
-    work.outputs[2] = (struct output){.path = work.options.svg, .write = bench_write_svg};
+    work.outputs[0] = (struct output){work.options.json, bench_write_json, "--json"};
+    work.outputs[1] = (struct output){work.options.csv, bench_write_csv, "--csv"};
+    work.outputs[2] = (struct output){work.options.svg, bench_write_svg, "--svg"};
     gn_log_set_level((enum gn_log_level)work.options.knobs.value[GN_LOG]);
     log_filter_install(work.options.verbose);
     int code = run_all(&work, &bench);

@@ -8,7 +8,7 @@
 #include "router.h"
 #include "translate.h"
 
-#include "config/knobs.h"
+#include "config/knob_files.h"
 #include "config/log.h"
 
 #include <errno.h>
@@ -108,12 +108,14 @@ static int read_options(struct launch *launch, int argc, char **argv) {
 }
 
 // Looks at the model that the arguments name. Of shards any may be given: llama.cpp wants the first. Returns why it has
-// nothing to stream, in text; NULL when it has, or nobody can tell yet.
-static const char *look_at_model(struct launch *launch, char *text, size_t size) {
+// nothing to stream, in text; NULL when it has, or nobody can tell yet. *spared: whether no output is one of its files.
+static const char *look_at_model(struct launch *launch, const struct gn_outputs *outputs, bool *spared, char *text,
+                                 size_t size) {
     char **path = arguments_value(&launch->arguments, "-m");
     path = path ? path : arguments_value(&launch->arguments, "--model");
     struct model_file file = {0};
     char unused[1024];
+    *spared = true;
     if (!path || !model_file_open(*path, &file, unused, sizeof unused)) {
         return NULL; // the program says itself what is the matter with its model
     }
@@ -121,6 +123,7 @@ static const char *look_at_model(struct launch *launch, char *text, size_t size)
         launch->first_shard = strdup(file.shards[0]);
         *path = launch->first_shard ? launch->first_shard : *path;
     }
+    *spared = model_file_spared(&file, outputs, launch->why, sizeof launch->why);
     bool none = file.n_layers == 0;
     model_file_close(&file);
     snprintf(text, size, "%s has no routed experts", *path);
@@ -221,8 +224,24 @@ static bool set_arguments(struct launch *launch) {
     return added;
 }
 
-// Whether there is something to stream, and says why not when there is not.
-static bool wants_streaming(struct launch *launch) {
+// Whether nothing that the program's words name would be written over: its prompt, its model, its own outputs.
+static bool check_outputs(struct launch *launch, struct gn_outputs *outputs) {
+    if (!gn_knobs_outputs(&launch->knobs, outputs, launch->why, sizeof launch->why)) {
+        return false;
+    }
+    for (int w = 1; w < launch->arguments.count; w++) {
+        const char *word = launch->arguments.words[w], *value = word[0] == '-' ? strchr(word, '=') : NULL;
+        if (!gn_outputs_spare(outputs, "a file that the program is given", value ? value + 1 : word, launch->why,
+                              sizeof launch->why)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Whether there is something to stream, and says why not when there is not. *good: false when an output would overwrite
+// the model.
+static bool wants_streaming(struct launch *launch, const struct gn_outputs *outputs, bool *good) {
     char text[PATH_MAX + 64];
     const char *because = NULL;
     enum streaming by_arguments = launch->arguments.streaming;
@@ -232,7 +251,7 @@ static bool wants_streaming(struct launch *launch) {
     } else if (by_arguments == STREAMING_BY_DEFAULT && launch->streaming == STREAMING_OFF) {
         because = "GUANACO_STREAMING switches it off";
     } else {
-        because = look_at_model(launch, text, sizeof text);
+        because = look_at_model(launch, outputs, good, text, sizeof text);
     }
     if (because) {
         gn_info("mode: nothing is streamed: %s; the program runs alone", because);
@@ -241,10 +260,12 @@ static bool wants_streaming(struct launch *launch) {
 }
 
 static bool prepare(struct launch *launch) {
-    if (!wants_streaming(launch)) {
-        return true;
+    struct gn_outputs outputs = {0};
+    bool good = check_outputs(launch, &outputs);
+    if (!good || !wants_streaming(launch, &outputs, &good)) {
+        return good;
     }
-    if (!engine_find_plugin(launch->plugin, sizeof launch->plugin, launch->why, sizeof launch->why) ||
+    if (!good || !engine_find_plugin(launch->plugin, sizeof launch->plugin, launch->why, sizeof launch->why) ||
         !probe_program(launch->program, launch->plugin, &launch->probe, launch->why, sizeof launch->why)) {
         return false;
     }

@@ -230,6 +230,15 @@ void model_file_close(struct model_file *model) {
     *model = (struct model_file){0};
 }
 
+bool model_file_spared(const struct model_file *model, const struct gn_outputs *outputs, char *why, size_t why_size) {
+    for (uint32_t s = 0; s < model->n_shards; s++) {
+        if (!gn_outputs_spare(outputs, "the model", model->shards[s], why, why_size)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // ------------------------------------------------------------------------------------------------ sums
 
 uint64_t model_token_cycle(const struct model_file *model) {

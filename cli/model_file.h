@@ -1,6 +1,8 @@
 // What the header of a model tells before anything is loaded: its shards, its experts and their sizes.
 #pragma once
 
+#include "config/output_file.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +39,9 @@ struct model_file {
 // whole. Returns true, or false with one plain line (what, where, what to do) in why.
 bool model_file_open(const char *path, struct model_file *model, char *why, size_t why_size);
 void model_file_close(struct model_file *model);
+
+// Whether none of the model's files is an output. False with one plain line in why.
+bool model_file_spared(const struct model_file *model, const struct gn_outputs *outputs, char *why, size_t why_size);
 
 // What one token reads when nothing is held: for each layer top_k experts.
 uint64_t model_token_cycle(const struct model_file *model);

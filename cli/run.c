@@ -9,6 +9,7 @@
 #include "session.h"
 #include "threads.h"
 
+#include "config/knob_files.h"
 #include "config/log.h"
 
 #include <errno.h>
@@ -120,6 +121,14 @@ static bool open_model_file(struct run *run) {
         gn_info("no model given (-m): running the demo model %s", path);
     }
     return model_file_open(path, &run->file, run->why, sizeof run->why);
+}
+
+// Nothing that this run reads is written over.
+static bool check_outputs(struct run *run) {
+    struct gn_outputs outputs = {0};
+    return gn_knobs_outputs(&run->options.knobs, &outputs, run->why, sizeof run->why) &&
+           model_file_spared(&run->file, &outputs, run->why, sizeof run->why) &&
+           gn_outputs_spare(&outputs, "the prompt", run->options.prompt_file, run->why, sizeof run->why);
 }
 
 // A dense model is llama.cpp's alone. Only a --ram that it cannot keep is refused.
@@ -257,7 +266,7 @@ static int exit_code(enum outcome outcome, bool asked) {
 }
 
 static int run_all(struct run *run) {
-    if (!read_prompt(run) || !open_model_file(run)) {
+    if (!read_prompt(run) || !open_model_file(run) || !check_outputs(run)) {
         gn_error("%s", run->why);
         return EXIT_FAILED;
     }

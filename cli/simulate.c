@@ -6,6 +6,7 @@
 #include "model_file.h"
 
 #include "config/log.h"
+#include "config/output_file.h"
 #include "config/parse.h"
 #include "exec/budget.h"
 
@@ -252,6 +253,25 @@ static int check_request(struct request *request) {
     return code ? code : check_tiers(request);
 }
 
+// The drawing overwrites nothing that is read.
+static bool check_drawing(const struct request *request, const struct tiers_simulation *tiers) {
+    struct gn_outputs outputs = {0};
+    char why[1024];
+    const char *policy = request->policy && strchr(request->policy, '/') ? request->policy : NULL;
+    bool good = gn_outputs_add(&outputs, GN_OUTPUT_REPLACED, "--svg", request->drawing, why, sizeof why) &&
+                gn_outputs_spare(&outputs, "the trace", request->path, why, sizeof why) &&
+                gn_outputs_spare(&outputs, "the model", request->model, why, sizeof why) &&
+                gn_outputs_spare(&outputs, "the policy", policy, why, sizeof why);
+    for (uint32_t t = 0; good && t < tiers->list.n; t++) {
+        const char *name = tiers->list.tier[t].policy;
+        good = gn_outputs_spare(&outputs, "a policy", strchr(name, '/') ? name : NULL, why, sizeof why);
+    }
+    if (!good) {
+        gn_error("%s", why);
+    }
+    return good;
+}
+
 // ------------------------------------------------------------------------------------------------ trace
 
 // Takes the sizes of a model's experts and slots. A layer is numbered by its block, or counted.
@@ -483,7 +503,7 @@ int command_simulate(int argc, char **argv) {
     if (code) {
         return code;
     }
-    bool good = open_trace(&simulation, &request) &&
+    bool good = check_drawing(&request, &tiers) && open_trace(&simulation, &request) &&
                 (in_tiers ? simulate_tiers(&simulation, &tiers, &request) : answer(&simulation, &request));
     gn_replay_close(&simulation.events);
     gn_trace_close(&simulation.trace);

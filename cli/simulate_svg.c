@@ -1,10 +1,8 @@
 #include "simulate_svg.h"
 
+#include "report_file.h"
 #include "simulate.h"
 
-#include "config/log.h"
-
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,28 +69,21 @@ void svg_add(struct svg_curve *curve, double x, double y) {
 }
 
 bool svg_draw(const char *path, const char *upwards, const char *across, const struct svg_curve *curves, int n) {
-    FILE *to = fopen(path, "we");
-    if (!to) {
-        gn_error("--svg: cannot write %s: %s", path, strerror(errno));
-        return false;
+    struct report_file report = {.option = "--svg", .path = path};
+    if (!report_file_begin(&report)) {
+        return report_file_end(&report);
     }
-    fprintf(to,
+    fprintf(report.to,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
             "font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             WIDTH, HEIGHT);
-    draw_axes(to, upwards, across);
+    draw_axes(report.to, upwards, across);
     for (int c = 0; c < n; c++) {
         const char *colour = colours[(size_t)c % (sizeof colours / sizeof *colours)];
-        draw_curve(to, &curves[c], curves[c].dashed ? "#000" : colour, c);
+        draw_curve(report.to, &curves[c], curves[c].dashed ? "#000" : colour, c);
     }
-    fprintf(to, "</svg>\n");
-    bool bad = ferror(to);
-    errno = 0;
-    if (fclose(to) != 0 || bad) {
-        gn_error("--svg: cannot write %s: %s", path, strerror(errno ? errno : EIO));
-        return false;
-    }
-    return true;
+    fprintf(report.to, "</svg>\n");
+    return report_file_end(&report);
 }
 
 static double room(const struct simulation *simulation, int b) {

@@ -3,6 +3,7 @@
 // The device is of type ACCEL, so that every context takes it in by itself, and the loader offers it the weights that
 // would otherwise go to the CPU.
 #include "backend/backend.h"
+#include "config/knob_files.h"
 #include "config/log.h"
 #include "config/memory.h"
 #include "config/tier_knobs.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 
 static struct gn_knobs knobs;
-static char bad_setting[256]; // why the environment cannot be used; "" when it can
+static char bad_setting[1024]; // why the environment cannot be used; "" when it can
 
 const struct gn_knobs *gn_settings(void) {
     return &knobs;
@@ -209,9 +210,11 @@ ggml_backend_reg_t ggml_backend_init(void) {
                 .get_proc_address = registry_function,
             },
     };
+    struct gn_outputs outputs = {0};
     gn_knobs_default(&knobs);
     if (gn_knobs_from_environment(&knobs, bad_setting, sizeof bad_setting) == 0 &&
-        gn_tiers_apply(&knobs, bad_setting, sizeof bad_setting) == 0) {
+        gn_tiers_apply(&knobs, bad_setting, sizeof bad_setting) == 0 &&
+        gn_knobs_outputs(&knobs, &outputs, bad_setting, sizeof bad_setting)) {
         bad_setting[0] = '\0';
         gn_log_set_level((enum gn_log_level)knobs.value[GN_LOG]);
     }

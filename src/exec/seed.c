@@ -1,5 +1,6 @@
 #include "exec/seed.h"
 
+#include "config/knob_files.h"
 #include "config/log.h"
 #include "model/hot_set.h"
 #include "model/imatrix.h"
@@ -97,8 +98,21 @@ static void read_imatrix(struct gn_stream *stream, const char *wish, float *chan
     gn_info("expert counts from the imatrix %s", wish);
 }
 
-static void read_hot_set(struct gn_stream *stream, const char *wish) {
+// Whether the hot set may be written in the end. The trace is open by now, and so exists.
+static bool hot_set_is_free(const struct gn_stream *stream, const struct gn_knobs *knobs, char *why, size_t why_size) {
+    struct gn_outputs outputs = {0};
+    bool is_free = gn_outputs_add(&outputs, GN_OUTPUT_HOT_SET, "--hot-set (GUANACO_HOT_SET)",
+                                  stream->seed->hot_set_path, why, why_size) &&
+                   gn_outputs_spare(&outputs, "the trace", gn_knob_path(knobs, GN_TRACE), why, why_size);
+    for (uint32_t f = 0; is_free && f < stream->map.n_files; f++) {
+        is_free = gn_outputs_spare(&outputs, "the model", gn_file_path(stream->map.files[f]), why, why_size);
+    }
+    return is_free;
+}
+
+static void read_hot_set(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_seed *seed = stream->seed;
+    const char *wish = knobs->text[GN_HOT_SET];
     char why[PATH_MAX + 200];
     if (!strcmp(wish, "off")) {
         return;
@@ -112,6 +126,11 @@ static void read_hot_set(struct gn_stream *stream, const char *wish) {
     if (!fits) {
         seed->hot_set_path[0] = '\0';
         gn_warn("the path of the hot set (--hot-set, GUANACO_HOT_SET) is too long; there will be none");
+        return;
+    }
+    if (!hot_set_is_free(stream, knobs, why, sizeof why)) {
+        seed->hot_set_path[0] = '\0';
+        gn_warn("there will be no hot set: %s", why);
         return;
     }
     int failed = gn_hot_set_read(&seed->past, seed->hot_set_path, why, sizeof why);
@@ -224,7 +243,7 @@ void gn_seed_open(struct gn_stream *stream, const struct gn_knobs *knobs) {
         say_no_memory();
     } else {
         read_imatrix(stream, knobs->text[GN_IMATRIX], seed->chance);
-        read_hot_set(stream, knobs->text[GN_HOT_SET]);
+        read_hot_set(stream, knobs);
         if (seed->from_imatrix || seed->from_hot_set) {
             mix(stream, seed->chance);
             apply(stream, seed->chance);

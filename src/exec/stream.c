@@ -1,6 +1,7 @@
 #include "exec/stream.h"
 
 #include "config/log.h"
+#include "config/output_file.h"
 #include "exec/fetch.h"
 #include "exec/locking.h"
 #include "exec/models.h"
@@ -338,12 +339,27 @@ uint64_t gn_stream_memory(const struct gn_stream *stream) {
     return gn_cache_bytes(stream->cache) + stream->spares.bytes;
 }
 
+// Whether the trace may be written: it is none of the model's files.
+static bool trace_is_free(struct gn_stream *stream, const char *path) {
+    struct gn_outputs outputs = {0};
+    bool is_free = gn_outputs_add(&outputs, GN_OUTPUT_STREAM, "--trace (GUANACO_TRACE)", path, stream->error,
+                                  sizeof stream->error);
+    for (uint32_t f = 0; is_free && f < stream->map.n_files; f++) {
+        is_free = gn_outputs_spare(&outputs, "the model", gn_file_path(stream->map.files[f]), stream->error,
+                                   sizeof stream->error);
+    }
+    return is_free;
+}
+
 int gn_stream_trace(struct gn_stream *stream, const struct gn_knobs *knobs, const struct gn_tracer_model *model) {
     const char *path = knobs->text[GN_TRACE];
     if (!path || stream->tracer) {
         return 0;
     }
     gn_expert_map_finish(&stream->map);
+    if (!trace_is_free(stream, path)) {
+        return -EEXIST;
+    }
     int failed = gn_tracer_open(path, &stream->map, model, &stream->tracer);
     if (failed == -EBUSY) {
         gn_info("--trace: %s is not traced: a process writes one trace, of the first model that computes", model->path);

@@ -1,5 +1,6 @@
 #include "io/file.h"
 
+#include "config/descriptor.h"
 #include "config/log.h"
 #include "io/guard.h"
 
@@ -78,10 +79,10 @@ static const char *refused_direct(int fd) {
 // so the name may change meanwhile.
 static int open_fd(struct gn_file *file, const char *path, bool want_direct, const char **why) {
     const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
-    file->fd = open(path, want_direct ? flags | O_DIRECT : flags);
+    file->fd = gn_above_standard(open(path, want_direct ? flags | O_DIRECT : flags));
     if (file->fd < 0 && want_direct && errno == EINVAL) {
         *why = "its file system refuses O_DIRECT";
-        file->fd = open(path, flags);
+        file->fd = gn_above_standard(open(path, flags));
     }
     if (file->fd < 0) {
         return -errno;

@@ -1,5 +1,7 @@
 #include "model/hot_set.h"
 
+#include "config/output_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "GNHOTSET"
+#define MAGIC GN_HOT_SET_MAGIC
 #define MAGIC_BYTES 8u
 #define VERSION 1u
 
@@ -230,49 +232,18 @@ static void put_file(const struct gn_hot_set *set, uint8_t *bytes, size_t n) {
     put(to, &checksum, sizeof checksum);
 }
 
-static int write_file(int fd, const uint8_t *bytes, size_t n) {
-    while (n > 0) {
-        ssize_t put_now = write(fd, bytes, n);
-        if (put_now < 0 && errno != EINTR) {
-            return -errno;
-        }
-        if (put_now > 0) {
-            bytes += put_now;
-            n -= (size_t)put_now;
-        }
-    }
-    return fsync(fd) ? -errno : 0;
-}
-
-static int replace_file(const char *path, const uint8_t *bytes, size_t n) {
-    char temporary[PATH_MAX];
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid()) >= sizeof temporary) {
-        return -ENAMETOOLONG;
-    }
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return -errno;
-    }
-    int failed = write_file(fd, bytes, n);
-    if (close(fd) && !failed) {
-        failed = -errno;
-    }
-    if (!failed && rename(temporary, path)) {
-        failed = -errno;
-    }
-    if (failed) {
-        unlink(temporary);
-    }
-    return failed;
-}
-
 int gn_hot_set_write(const struct gn_hot_set *set, const char *path, char *why, size_t why_size) {
+    const char *other = gn_output_unfit(GN_OUTPUT_HOT_SET, path);
+    if (other) {
+        snprintf(why, why_size, "%s %s", path, other);
+        return -EEXIST;
+    }
     size_t n = file_bytes(set->map);
     uint8_t *bytes = calloc(n, 1);
     int failed = -ENOMEM;
     if (bytes) {
         put_file(set, bytes, n);
-        failed = replace_file(path, bytes, n);
+        failed = gn_replace_file(path, bytes, n, 0600);
     }
     free(bytes);
     if (failed) {

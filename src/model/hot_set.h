@@ -28,8 +28,8 @@ void gn_hot_set_close(struct gn_hot_set *set);
 // that is damaged or no hot set, -ESTALE for another model's. The set is all 0 then.
 int gn_hot_set_read(struct gn_hot_set *set, const char *path, char *why, size_t why_size);
 
-// Writes the set into a new file beside `path` and renames it: whoever reads sees the old one or the new one, whole.
-// Returns as above.
+// Puts the set in the place of the hot set at `path`, or makes the file, as gn_replace_file() does, for its owner alone
+// to read. Anything else that is there stays: -EEXIST. Returns as above.
 int gn_hot_set_write(const struct gn_hot_set *set, const char *path, char *why, size_t why_size);
 
 // Lets past tokens weigh no more than `most`: so that what is added has a say.

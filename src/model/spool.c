@@ -1,5 +1,6 @@
 #include "model/spool.h"
 
+#include "config/descriptor.h"
 #include "config/knobs.h"
 #include "io/file.h"
 
@@ -33,7 +34,7 @@ static bool lies_in_memory(const char *directory) {
 
 // A file without a name. Where the file system has none, one whose name is taken away at once.
 static int open_unnamed(const char *directory) {
-    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int fd = gn_above_standard(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) {
         return fd >= 0 ? fd : -errno;
     }
@@ -41,8 +42,12 @@ static int open_unnamed(const char *directory) {
     if ((size_t)snprintf(path, sizeof path, "%s/guanaco-spool-XXXXXX", directory) >= sizeof path) {
         return -ENAMETOOLONG;
     }
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0 || unlink(path)) {
+    int made = mkostemp(path, O_CLOEXEC);
+    if (made < 0) {
+        return -errno;
+    }
+    fd = gn_above_standard(made);
+    if (unlink(path) || fd < 0) {
         int error = errno;
         if (fd >= 0) {
             close(fd);

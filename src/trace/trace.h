@@ -49,10 +49,14 @@ struct gn_trace {
 int gn_trace_read(const char *path, struct gn_trace *trace, char *why, size_t why_size);
 void gn_trace_close(struct gn_trace *trace);
 
-// Writes `route_trace v1`, buffered. The header is written at opening; rows[] of `header` are not looked at.
+// Writes `route_trace v1`, buffered. The header is written at opening, over what was there (see gn_output_open());
+// rows[] of `header` are not looked at.
 struct gn_trace_writer;
 int gn_trace_writer_open(const char *path, const struct gn_trace *header, struct gn_trace_writer **out);
 // Returns 0, or -errno when rows could not be written, this one or earlier ones. Calls the kernel once for some
 // thousand rows.
 int gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_row *row);
+// Hands what is buffered to the kernel, so that it stays when the process is killed. At any time the file ends with a
+// whole line. Returns 0 or -errno.
+int gn_trace_writer_flush(struct gn_trace_writer *writer);
 int gn_trace_writer_close(struct gn_trace_writer *writer); // 0, or -errno if anything did not reach the file

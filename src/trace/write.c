@@ -1,22 +1,39 @@
 #include "trace/trace.h"
 
+#include "config/output_file.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define BUFFER_BYTES (1 << 18) // some thousand rows to a write
+
+#define LINE_BYTES 128 // a row: nine numbers, 104 characters at most
 
 struct gn_trace_writer {
     FILE *file;
     uint32_t *number; // of each layer
+    size_t waiting;   // bytes that the kernel has not been given yet
+    int failed;       // why it would not take some; 0: it took all
     char buffer[BUFFER_BYTES];
 };
 
+// What a model's file says may hold anything; here it is one word, or one path, on a line.
+static void put_text(FILE *file, const char *text, char least) {
+    for (; *text; text++) {
+        fputc((unsigned char)*text < (unsigned char)least || *text == 0x7f ? '?' : *text, file);
+    }
+}
+
 static void write_header(FILE *file, const struct gn_trace *header) {
-    fprintf(file, "# route_trace v1\n# model=%s arch=%s n_layer=%u n_expert=%u n_expert_used=%u\n", header->model,
-            header->architecture, header->model_layers, header->n_experts, header->top_k);
+    fputs("# route_trace v1\n# model=", file);
+    put_text(file, header->model, ' ');
+    fputs(" arch=", file);
+    put_text(file, header->architecture, '!');
+    fprintf(file, " n_layer=%u n_expert=%u n_expert_used=%u\n", header->model_layers, header->n_experts, header->top_k);
     for (uint32_t l = 0; l < header->n_layers; l++) {
         const struct gn_trace_layer *layer = &header->layers[l];
         fprintf(file, "# layer=%u expert_bytes=%" PRIu64 " dense_bytes=%" PRIu64, layer->number, layer->expert_bytes,
@@ -35,9 +52,13 @@ static void write_header(FILE *file, const struct gn_trace *header) {
 int gn_trace_writer_open(const char *path, const struct gn_trace *header, struct gn_trace_writer **out) {
     struct gn_trace_writer *writer = malloc(sizeof *writer);
     uint32_t *number = calloc(header->n_layers ? header->n_layers : 1, sizeof *number);
-    FILE *file = writer && number ? fopen(path, "we") : NULL;
+    int fd = writer && number ? gn_output_open(path) : -ENOMEM;
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!file) {
-        int failed = writer && number ? -errno : -ENOMEM;
+        int failed = fd < 0 ? fd : -errno;
+        if (fd >= 0) {
+            close(fd);
+        }
         free(writer);
         free(number);
         return failed;
@@ -47,8 +68,11 @@ int gn_trace_writer_open(const char *path, const struct gn_trace *header, struct
     }
     writer->file = file;
     writer->number = number;
+    writer->waiting = 0;
+    writer->failed = 0;
     setvbuf(file, writer->buffer, _IOFBF, sizeof writer->buffer);
     write_header(file, header);
+    gn_trace_writer_flush(writer); // a disk that is full is told with the rows
     *out = writer;
     return 0;
 }
@@ -82,7 +106,7 @@ static char *put_weight(char *to, float weight) {
 }
 
 int gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_row *row) {
-    char line[128], *end = line; // nine numbers: 104 characters at most
+    char line[LINE_BYTES], *end = line;
     const uint32_t before[] = {row->turn, row->decode, row->step, writer->number[row->layer], row->slot, row->expert};
     for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
         end = put_whole(end, before[i]);
@@ -94,18 +118,31 @@ int gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_ro
     *end++ = ',';
     end = put_whole(end, row->bytes);
     *end++ = '\n';
-    errno = 0;
-    if (fwrite_unlocked(line, (size_t)(end - line), 1, writer->file) != 1) {
-        return -(errno ? errno : EIO);
+    if (writer->waiting > BUFFER_BYTES - LINE_BYTES) { // so that the kernel gets whole lines alone
+        gn_trace_writer_flush(writer);
     }
-    return 0;
+    if (!writer->failed) {
+        writer->waiting += (size_t)(end - line);
+        fwrite_unlocked(line, (size_t)(end - line), 1, writer->file);
+    }
+    return writer->failed;
+}
+
+int gn_trace_writer_flush(struct gn_trace_writer *writer) {
+    errno = 0;
+    writer->waiting = 0;
+    if ((fflush(writer->file) || ferror(writer->file)) && !writer->failed) {
+        writer->failed = -(errno ? errno : EIO);
+    }
+    return writer->failed;
 }
 
 int gn_trace_writer_close(struct gn_trace_writer *writer) {
+    int failed = gn_trace_writer_flush(writer);
     errno = 0;
-    bool bad = ferror(writer->file);
-    bad = fclose(writer->file) != 0 || bad;
-    int failed = bad ? -(errno ? errno : EIO) : 0;
+    if (fclose(writer->file) && !failed) {
+        failed = -(errno ? errno : EIO);
+    }
     free(writer->number);
     free(writer);
     return failed;

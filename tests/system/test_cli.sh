@@ -223,9 +223,10 @@ works "max experts, little room" "$guanaco" run --guanaco-max-experts 10 --exper
 says "max experts, little room" err "guanaco-max-experts 10 .* asks for slots of"
 works "a lock without pins" "$guanaco" run --lock hot -n 1 -p x
 says "a lock without pins" err "pin some with --pin-hot-experts"
-works "an imatrix that is none" "$guanaco" run --imatrix "$tmp/text.gguf" --hot-set "$tmp/text.gguf" -n 1 -p x
+printf 'GNHOTSET damaged' >"$tmp/damaged"
+works "an imatrix that is none" "$guanaco" run --imatrix "$tmp/text.gguf" --hot-set "$tmp/damaged" -n 1 -p x
 says "an imatrix that is none" err "warning: no expert counts are taken from the imatrix $tmp/text.gguf"
-says "a hot set that is none" err "warning: the hot set is not used"
+says "a damaged hot set" err "warning: the hot set is not used"
 works "a hot set" "$guanaco" run --hot-set "$tmp/hot" -n 1 -p x
 works "a hot set again" "$guanaco" run --hot-set "$tmp/hot" -n 1 -p x
 says "a hot set again" err "expert counts from the hot set $tmp/hot"
