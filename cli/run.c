@@ -91,6 +91,10 @@ static bool read_prompt(struct run *run) {
     from_stdin |= !options->prompt && !options->prompt_file && !isatty(STDIN_FILENO);
     if (options->prompt && !from_stdin) {
         run->prompt = strdup(options->prompt);
+        if (!run->prompt) { // none would mean: ask
+            snprintf(run->why, sizeof run->why, "cannot take the prompt: %s", strerror(errno));
+        }
+        return run->prompt;
     } else if (from_stdin || options->prompt_file) {
         const char *name = from_stdin ? "standard input" : options->prompt_file;
         FILE *from = from_stdin ? stdin : fopen(options->prompt_file, "re");
