@@ -146,17 +146,20 @@ void gn_expert_map_finish(struct gn_expert_map *map) {
     }
 }
 
+// Maps the files that are not mapped yet: an earlier attempt may have failed half-way.
 static int map_files(struct gn_expert_map *map) {
-    map->mappings = calloc(map->n_files + 1, sizeof *map->mappings);
+    if (!map->mappings) {
+        map->mappings = calloc(map->n_files + 1, sizeof *map->mappings);
+    }
     int failed = map->mappings ? 0 : -ENOMEM;
     for (uint32_t f = 0; f < map->n_files && !failed; f++) {
-        failed = gn_file_map(map->files[f], &map->mappings[f]);
+        failed = map->mappings[f] ? 0 : gn_file_map(map->files[f], &map->mappings[f]);
     }
     return failed;
 }
 
 int gn_expert_map_in_place(struct gn_expert_map *map) {
-    int failed = map->mappings ? 0 : map_files(map);
+    int failed = map_files(map);
     for (uint32_t l = 0; l < map->n_layers && !failed; l++) {
         for (uint32_t s = 0; s < map->layers[l]->n_slices; s++) {
             struct gn_slice *slice = &map->layers[l]->slices[s];

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,6 +188,23 @@ static void test_a_failed_read_writes_nothing(void **state) {
     gn_reader_close(reader);
 }
 
+// Memory may be there again when a model is started anew.
+static void test_a_failed_mapping_is_tried_again(void **state) {
+    (void)state;
+    struct rlimit before, none;
+    gn_expert_map_finish(&map);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    none = before;
+    none.rlim_cur = 0; // no more addresses than are taken
+    assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+    int failed = gn_expert_map_in_place(&map);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(failed, -ENOMEM);
+    assert_null(layer->slices[0].mapped);
+    assert_int_equal(gn_expert_map_in_place(&map), 0);
+    assert_non_null(layer->slices[0].mapped);
+}
+
 static void test_other_maps_are_left_alone(void **state) {
     (void)state;
     gn_expert_map_finish(&map);
@@ -209,6 +227,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_what_is_gone_reads_as_zeros, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_bus_errors_are_passed_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_failed_read_writes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_failed_mapping_is_tried_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_maps_are_left_alone, set_up, tear_down),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
