@@ -192,6 +192,10 @@ int gn_file_map(struct gn_file *file, void **mapping) {
         gn_debug("no advice for the mapping of %s: %s", file->path, strerror(errno));
     }
     file->guard = gn_guard_open(mapped, bytes);
+    if (!file->guard) { // a page that cannot be read would end the process
+        munmap(mapped, bytes);
+        return -ENOMEM;
+    }
     *mapping = mapped;
     return 0;
 }

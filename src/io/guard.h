@@ -11,7 +11,7 @@
 
 struct gn_guard;
 
-// Guards a mapping. Returns NULL when memory is short, or the handler cannot be installed: the mapping is used without.
+// Guards a mapping. Returns NULL when memory is short, or the handler cannot be installed.
 struct gn_guard *gn_guard_open(void *mapping, size_t bytes);
 void gn_guard_close(struct gn_guard *guard);      // before it is unmapped; NULL is allowed
 bool gn_guard_torn(const struct gn_guard *guard); // any thread; false for NULL
