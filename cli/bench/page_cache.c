@@ -69,9 +69,13 @@ static int touch(void *unused, const struct gn_mapping *mapping) {
 
 void bench_page_cache_touch(const struct model_file *model) {
     for (uint32_t s = 0; s < model->n_shards; s++) {
-        struct stat status;
-        if (stat(model->shards[s], &status) == 0) {
-            gn_mapping_each(status.st_ino, 0, UINTPTR_MAX, touch, NULL);
+        struct gn_mapping file;
+        int fd = open(model->shards[s], O_RDONLY | O_CLOEXEC);
+        if (fd >= 0 && gn_mapping_of_file(fd, &file)) {
+            gn_mapping_each(file.dev, file.ino, 0, UINTPTR_MAX, touch, NULL);
+        }
+        if (fd >= 0) {
+            close(fd);
         }
     }
 }

@@ -73,21 +73,24 @@ int gn_mapping_find(const void *address, struct gn_mapping *out) {
     return each_mapping(visit_find, &find);
 }
 
-bool gn_mapping_is_of(const struct gn_mapping *mapping, int fd) {
-    struct stat status;
-    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_ino != mapping->ino) {
-        return false;
-    }
-    // The device is compared as the kernel writes it for mappings, which stat's need not equal.
+bool gn_mapping_of_file(int fd, struct gn_mapping *out) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *probe = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0);
     if (probe == MAP_FAILED) {
         return false;
     }
-    struct gn_mapping found = {0};
-    bool same = gn_mapping_find(probe, &found) == 1 && found.dev == mapping->dev && found.ino == mapping->ino;
+    bool found = gn_mapping_find(probe, out) == 1;
     munmap(probe, page);
-    return same;
+    return found;
+}
+
+bool gn_mapping_is_of(const struct gn_mapping *mapping, int fd) {
+    struct stat status;
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_ino != mapping->ino) {
+        return false;
+    }
+    struct gn_mapping found = {0};
+    return gn_mapping_of_file(fd, &found) && found.dev == mapping->dev && found.ino == mapping->ino;
 }
 
 struct each {
