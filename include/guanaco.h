@@ -92,7 +92,7 @@ struct guanaco_layer_stats {
 typedef int (*guanaco_layer_stats_fn)(uint32_t model, uint32_t layer, struct guanaco_layer_stats *stats);
 
 // Returns a line such as "io_uring, O_DIRECT, lru, 212 slots of 2.9 MiB, dense copied", or why nothing is streamed. The
-// text is the plugin's and is valid until the next call. Any thread.
+// text is the calling thread's own, until it calls again or ends. Any thread.
 typedef const char *(*guanaco_mode_fn)(void);
 
 // Gives the plugin's CPU work the thread pool of the caller's context, so that two pools do not fight over the cores.
@@ -101,7 +101,8 @@ typedef const char *(*guanaco_mode_fn)(void);
 struct ggml_threadpool;
 typedef void (*guanaco_threadpool_fn)(struct ggml_threadpool *pool);
 
-// Returns why the last graph failed, "" if none has. Valid until the next failure. Call after a failed decode.
+// Returns why the last graph failed, "" if none has. The text is the calling thread's own, until it calls again or ends.
+// Any thread; call after a failed decode.
 typedef const char *(*guanaco_last_error_fn)(void);
 
 // ---------------------------------------------------------------------------------------------------------------------

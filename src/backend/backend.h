@@ -31,8 +31,8 @@ const struct gn_knobs *gn_settings(void); // as the environment had them when th
 unsigned gn_weights_asked(void);          // weights of any kind that a loader has asked us about
 
 // buffer.c
-ggml_backend_buffer_type_t
-gn_buffer_type(ggml_backend_dev_t device); // the one buffer type; device is set on first call
+void gn_buffer_type_of(ggml_backend_dev_t device); // to be called before all else
+ggml_backend_buffer_type_t gn_buffer_type(void);   // the one buffer type
 bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer);
 const struct gn_weight *gn_streamed_weight(const struct ggml_tensor *tensor); // NULL: not streamed
 bool gn_is_whole_weight(const struct ggml_tensor *tensor);                    // and not a view of some of its experts
@@ -66,6 +66,6 @@ enum ggml_status gn_compute_graph(struct gn_compute *compute, struct ggml_cgraph
 void gn_compute_share_pool(struct ggml_threadpool *pool); // for all backends of the process; NULL: their own again
 
 // failure.c
-// Logs an error line and keeps it for guanaco_last_error().
+// Logs an error line and keeps it for guanaco_last_error(). Any thread.
 void gn_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-const char *gn_last_failure(void);
+const char *gn_last_failure(void); // "": none; the calling thread's own copy, until it asks again

@@ -357,24 +357,26 @@ static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t 
     return ggml_backend_buffer_init(type, interface, buffer, size);
 }
 
-ggml_backend_buffer_type_t gn_buffer_type(ggml_backend_dev_t device) {
-    static struct ggml_backend_buffer_type type = {
-        .iface =
-            {
-                .get_name = type_name,
-                .alloc_buffer = type_alloc,
-                .get_alignment = type_alignment,
-                .is_host = type_is_host,
-            },
-    };
-    if (device) {
-        type.device = device;
-    }
-    return &type;
+static struct ggml_backend_buffer_type the_type = {
+    .iface =
+        {
+            .get_name = type_name,
+            .alloc_buffer = type_alloc,
+            .get_alignment = type_alignment,
+            .is_host = type_is_host,
+        },
+};
+
+void gn_buffer_type_of(ggml_backend_dev_t device) {
+    the_type.device = device;
+}
+
+ggml_backend_buffer_type_t gn_buffer_type(void) {
+    return &the_type;
 }
 
 bool gn_is_our_buffer(const struct ggml_backend_buffer *buffer) {
-    return buffer->buft == gn_buffer_type(NULL);
+    return buffer->buft == gn_buffer_type();
 }
 
 // A weight that was set through another tensor at the same address: an RPC server makes new ones for every graph.

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last[1024];
@@ -20,6 +21,11 @@ void gn_fail(const char *format, ...) {
     gn_count(failures, 1);
 }
 
+// A copy for the thread that asks: another may fail meanwhile.
 const char *gn_last_failure(void) {
-    return last;
+    static _Thread_local char copy[sizeof last];
+    pthread_mutex_lock(&lock);
+    memcpy(copy, last, sizeof copy);
+    pthread_mutex_unlock(&lock);
+    return copy;
 }

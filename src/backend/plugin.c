@@ -63,6 +63,7 @@ static void device_props(ggml_backend_dev_t device, struct ggml_backend_dev_prop
         .description = device_description(device),
         .type = device_type(device),
     };
+    device_memory(device, &props->memory_free, &props->memory_total);
 }
 
 static ggml_backend_t device_init(ggml_backend_dev_t device, const char *params) {
@@ -92,7 +93,8 @@ static ggml_backend_t device_init(ggml_backend_dev_t device, const char *params)
 }
 
 static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) {
-    return gn_buffer_type(device);
+    (void)device;
+    return gn_buffer_type();
 }
 
 static atomic_uint asked;
@@ -111,10 +113,11 @@ static bool device_supports_op(ggml_backend_dev_t device, const struct ggml_tens
 }
 
 static bool device_supports_buffer(ggml_backend_dev_t device, ggml_backend_buffer_type_t type) {
-    return type == gn_buffer_type(device) || ggml_backend_buft_is_host(type);
+    (void)device;
+    return type == gn_buffer_type() || ggml_backend_buft_is_host(type);
 }
 
-static struct ggml_backend_device device = {
+static struct ggml_backend_device the_device = {
     .iface =
         {
             .get_name = device_name,
@@ -141,9 +144,9 @@ static size_t registry_devices(ggml_backend_reg_t registry) {
 }
 
 static ggml_backend_dev_t registry_device(ggml_backend_reg_t registry, size_t index) {
+    (void)registry;
     (void)index;
-    device.reg = registry;
-    return &device;
+    return &the_device;
 }
 
 static void set_n_threads(ggml_backend_t backend, int n_threads) {
@@ -155,7 +158,7 @@ static void set_abort_callback(ggml_backend_t backend, ggml_abort_callback callb
 }
 
 static const char *describe_mode(void) {
-    static char text[2048];
+    static _Thread_local char text[2048];
     if (bad_setting[0]) {
         return bad_setting;
     }
@@ -197,19 +200,21 @@ static void *registry_function(ggml_backend_reg_t registry, const char *name) {
     return function.address;
 }
 
-__attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void);
+static struct ggml_backend_reg the_registry = {
+    .api_version = GGML_BACKEND_API_VERSION,
+    .iface =
+        {
+            .get_name = registry_name,
+            .get_device_count = registry_devices,
+            .get_device = registry_device,
+            .get_proc_address = registry_function,
+        },
+};
 
-ggml_backend_reg_t ggml_backend_init(void) {
-    static struct ggml_backend_reg registry = {
-        .api_version = GGML_BACKEND_API_VERSION,
-        .iface =
-            {
-                .get_name = registry_name,
-                .get_device_count = registry_devices,
-                .get_device = registry_device,
-                .get_proc_address = registry_function,
-            },
-    };
+// Once: what is set up here is read by any thread afterwards, without a lock.
+static void set_up(void) {
+    the_device.reg = &the_registry;
+    gn_buffer_type_of(&the_device);
     struct gn_outputs outputs = {0};
     gn_knobs_default(&knobs);
     if (gn_knobs_from_environment(&knobs, bad_setting, sizeof bad_setting) == 0 &&
@@ -221,5 +226,12 @@ ggml_backend_reg_t ggml_backend_init(void) {
     if (gn_streaming_off()) {
         gn_info("mode: nothing is streamed: GUANACO_STREAMING switches it off");
     }
-    return &registry;
+}
+
+__attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void);
+
+ggml_backend_reg_t ggml_backend_init(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_up);
+    return &the_registry;
 }
