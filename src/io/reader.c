@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,10 @@ int gn_reader_open(const struct gn_reader_options *options, struct gn_reader **o
         if (!failed) {
             return 0;
         }
-        gn_info("io_uring is not to be had (%s): reading with threads", strerror(-failed));
+        static atomic_flag said; // a process has several readers
+        if (!atomic_flag_test_and_set(&said)) {
+            gn_info("the kernel refuses io_uring (%s): reading with threads", strerror(-failed));
+        }
         return gn_reader_open_engine(&gn_threads_engine, options, out);
     }
     case GN_READER_URING:

@@ -64,7 +64,7 @@ struct gn_read {
 };
 
 enum gn_reader_kind {
-    GN_READER_AUTO,    // io_uring, or threads where it is not to be had
+    GN_READER_AUTO,    // io_uring, or threads where the kernel refuses it
     GN_READER_URING,   // io_uring; opening fails where the kernel or a sandbox refuses it
     GN_READER_THREADS, // a pool of threads that call pread()
     GN_READER_MAPPED,  // `to` lies in a read-only mapping of the file: its pages are brought into memory, nothing moves
