@@ -5,7 +5,8 @@
 #
 # BUNDLE is the git bundle that tools/fetch-llama.sh leaves in .deps/llama. The programs and their libraries are left in
 # DEST/bin. CPU only; backends are loaded at run time (GGML_BACKEND_DL), so that the plugin can be one of them. Nothing is
-# downloaded: no web interface, no TLS. Started again it goes on where it stopped.
+# downloaded: no web interface, no TLS. Started again it goes on where it stopped. The programs are kept in
+# ${XDG_CACHE_HOME:-~/.cache}/guanaco as well.
 set -eu
 fail() { echo "build-llama-programs: $*" >&2; exit 1; }
 
@@ -16,11 +17,27 @@ jobs=${3:-$(nproc)}
 [ -e "$bundle" ] || fail "$bundle is missing; 'make' fetches it"
 command -v c++ >/dev/null 2>&1 || fail "a C++ compiler is missing: install g++"
 
-[ ! "$dest/.complete" -nt "$bundle" ] || exit 0
-mkdir -p "$dest"
-if [ ! -e "$dest/source/CMakeLists.txt" ]; then
-    rm -rf "$dest/source"
+# The same sources, compiler and processor: the same programs. A clean checkout takes those that were built before.
+made_of=$({ cat "$bundle" "$0"; c++ --version; grep -m 1 -i '^flags\|^features' /proc/cpuinfo; } | sha512sum | cut -c 1-16)
+cache="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/guanaco"
+kept="$cache/llama-programs-$made_of"
+[ "$(cat "$dest/.complete" 2>/dev/null)" != "$made_of" ] || exit 0
+done_with() {
+    echo "$made_of" >"$dest/.complete"
+    echo "llama.cpp's programs are in $dest/bin"
+    exit 0
+}
+mkdir -p "$dest" "$cache"
+if [ -d "$kept" ]; then
+    rm -rf "$dest/bin"
+    cp -a "$kept" "$dest/bin"
+    done_with
+fi
+if [ "$(cat "$dest/.made-of" 2>/dev/null)" != "$made_of" ]; then
+    rm -rf "$dest"
+    mkdir -p "$dest"
     git clone --quiet "$bundle" "$dest/source" 2>/dev/null || fail "cannot unpack $bundle"
+    echo "$made_of" >"$dest/.made-of"
 fi
 
 # GGML_NATIVE does not go with loadable backends, so the compiler is told itself to build for this machine.
@@ -38,5 +55,7 @@ for targets in "ggml ggml-cpu ggml-rpc llama" "llama-completion llama-bench llam
     # shellcheck disable=SC2086
     cmake --build "$dest" -j "$jobs" --target $targets || fail "the build of $targets failed"
 done
-: >"$dest/.complete"
-echo "llama.cpp's programs are in $dest/bin"
+rm -rf "$cache"/llama-programs-*
+cp -a "$dest/bin" "$kept.part"
+mv "$kept.part" "$kept"
+done_with

@@ -92,9 +92,11 @@ fi
 echo "guanaco: installing, $reasons:$missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-apt() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=1 -o Acquire::http::Timeout=15 "$@" >>"$log" 2>&1; }
+apt() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=0 -o Acquire::http::Timeout=15 "$@" >>"$log" 2>&1; }
 # shellcheck disable=SC2086
 if apt update && apt install -y --no-install-recommends $missing; then exit 0; fi
-why=$(sed -n 's/^[EW]: //p' "$log" | head -n 1 | cut -c 1-160)
-echo "guanaco: cannot install$missing: ${why:-apt-get failed}; is the network reachable? Run the same command again then" >&2
+why=$(sed -n 's/^E: //p' "$log" | head -n 1 | cut -c 1-160)
+! grep -q 'Temporary failure resolving\|Could not resolve\|Could not connect\|Unable to connect' "$log" ||
+    why="Debian's packages cannot be reached"
+echo "guanaco: cannot install$missing: ${why:-apt-get failed}; is there a network? Run the same command again then" >&2
 exit 1
