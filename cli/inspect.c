@@ -272,8 +272,9 @@ static bool measure(struct facts *facts, char *why, size_t why_size) {
 }
 
 int command_inspect(int argc, char **argv) {
-    static struct facts facts;
+    static struct facts facts; // too large for a stack
     struct request request = {0};
+    facts = (struct facts){0};
     struct flag_words words = {
         .table = table, .n = OPTIONS, .options = &request, .alone = &request.path, .stray = "one model at a time"};
     char why[1024];

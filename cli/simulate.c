@@ -476,9 +476,11 @@ static size_t join_tables(struct flag *joined) {
 }
 
 int command_simulate(int argc, char **argv) {
-    static struct simulation simulation;
+    static struct simulation simulation; // too large for a stack
     static struct tiers_simulation tiers;
     struct request request = {.rules = "engine"};
+    simulation = (struct simulation){0};
+    tiers = (struct tiers_simulation){0};
     struct flag joined[OPTIONS + TIERS_OPTIONS];
     struct flag_words words = {.table = joined,
                                .n = join_tables(joined),
