@@ -58,15 +58,17 @@ static int layer_line(struct gn_trace_reading *reading, const char *line) {
     if (trace->n_experts == 0) {
         return gn_trace_refuse(reading, "a layer before the model");
     }
-    if (!find_whole(line, "layer", GN_TRACE_LAYERS, &number) || !find_whole(line, "expert_bytes", INT64_MAX, &bytes) ||
-        !find_whole(line, "dense_bytes", INT64_MAX, &dense) || bytes == 0) {
-        return gn_trace_refuse(reading, "expected layer=… expert_bytes=… dense_bytes=…, and experts of some bytes");
+    if (!find_whole(line, "layer", GN_TRACE_LAYERS, &number) ||
+        !find_whole(line, "expert_bytes", GN_TRACE_BYTES, &bytes) ||
+        !find_whole(line, "dense_bytes", GN_TRACE_BYTES, &dense) || bytes == 0) {
+        return gn_trace_refuse(
+            reading, "expected layer=… expert_bytes=… dense_bytes=…, experts of some bytes, and 1 TiB at most");
     }
     if (trace->n_layers > 0 && number <= trace->layers[trace->n_layers - 1].number) {
         return gn_trace_refuse(reading, "layer %lu is out of order", (unsigned long)number);
     }
     uint64_t slot = 0, experts = trace->n_experts;
-    if ((strstr(line, " slot_bytes=") && !find_whole(line, "slot_bytes", INT64_MAX, &slot)) ||
+    if ((strstr(line, " slot_bytes=") && !find_whole(line, "slot_bytes", GN_TRACE_BYTES, &slot)) ||
         (strstr(line, " n_expert=") && (!find_whole(line, "n_expert", trace->n_experts, &experts) || experts == 0)) ||
         (slot > 0 && slot < bytes)) {
         return gn_trace_refuse(reading, "slot_bytes or n_expert is not what it should be");
@@ -152,6 +154,10 @@ static int column_line(struct gn_trace_reading *reading, const char *line) {
     size_t length = strlen(columns);
     if (reading->trace->n_layers == 0) {
         return gn_trace_refuse(reading, "no layer was announced before the columns");
+    }
+    int failed = gn_trace_check_experts(reading);
+    if (failed) {
+        return failed;
     }
     reading->has_dropped = strncmp(line, columns, length) == 0 && strcmp(line + length, ",dropped") == 0;
     if (strcmp(line, columns) != 0 && !reading->has_dropped) {

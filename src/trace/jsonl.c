@@ -89,5 +89,5 @@ int gn_trace_jsonl_line(struct gn_trace_reading *reading, const char *text) {
     for (uint32_t l = 0; l < trace->n_layers; l++) {
         trace->layers[l].n_experts = trace->n_experts;
     }
-    return 0;
+    return gn_trace_check_experts(reading);
 }

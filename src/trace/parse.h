@@ -3,8 +3,12 @@
 
 #include "trace/trace.h"
 
-#define GN_TRACE_LAYERS 4096 // more layers, experts or choices than that is no model
+// More than that is no model: layers, experts of a layer, experts of all layers, bytes of an expert or a layer. Tables
+// are as long as all experts, and sums of bytes stay within 64 bits.
+#define GN_TRACE_LAYERS 4096
 #define GN_TRACE_EXPERTS 65536
+#define GN_TRACE_ALL_EXPERTS (1u << 19)
+#define GN_TRACE_BYTES ((uint64_t)1 << 40)
 
 struct gn_trace_reading {
     struct gn_trace *trace;
@@ -22,6 +26,8 @@ int gn_trace_refuse(const struct gn_trace_reading *reading, const char *format, 
     __attribute__((format(printf, 2, 3)));
 int gn_trace_add_row(struct gn_trace_reading *reading, const struct gn_trace_row *row);
 int gn_trace_add_layer(struct gn_trace_reading *reading, const struct gn_trace_layer *layer);
+// Checks that the layers do not have more experts together than a model has. Returns 0 or -EINVAL, with a line.
+int gn_trace_check_experts(const struct gn_trace_reading *reading);
 // Reads digits into *value, at most `most`. Returns where they end, or NULL.
 const char *gn_trace_whole(const char *text, uint64_t most, uint64_t *value);
 

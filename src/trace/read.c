@@ -56,6 +56,15 @@ int gn_trace_add_layer(struct gn_trace_reading *reading, const struct gn_trace_l
     return 0;
 }
 
+int gn_trace_check_experts(const struct gn_trace_reading *reading) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < reading->trace->n_layers; l++) {
+        n += reading->trace->layers[l].n_experts;
+    }
+    return n <= GN_TRACE_ALL_EXPERTS ? 0
+                                     : gn_trace_refuse(reading, "more than %u experts in all", GN_TRACE_ALL_EXPERTS);
+}
+
 const char *gn_trace_whole(const char *text, uint64_t most, uint64_t *value) {
     const char *start = text;
     for (*value = 0; *text >= '0' && *text <= '9'; text++) {
