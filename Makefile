@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What ctest is told, such as TESTS='-R bits' or TESTS='-L unit'.
 TESTS ?=
 
-.PHONY: all run test test-gpu llama-programs programs tests format lint asan tsan clean
+.PHONY: all run test test-gpu llama-programs programs tests format lint asan tsan fuzz clean
 
 all: programs
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -46,11 +46,19 @@ lint: tests
 	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
 	@git ls-files 'src/*.c' 'cli/*.c' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD) 2>/dev/null
 
+ASAN_FLAGS = -DGUANACO_SANITIZE=address,undefined -DGUANACO_TESTS=sanitizer
 asan:
-	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS="$(CMAKE_FLAGS) -DGUANACO_SANITIZE=address,undefined -DGUANACO_TESTS=sanitizer"
+	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS="$(CMAKE_FLAGS) $(ASAN_FLAGS)"
 
 tsan:
 	@$(MAKE) test BUILD=build-tsan CMAKE_FLAGS="$(CMAKE_FLAGS) -DGUANACO_SANITIZE=thread -DGUANACO_TESTS=sanitizer"
+
+# New mutants of all that is read, for so many minutes in all. SEED=N repeats a run; the tests run a fixed one.
+MINUTES ?= 10
+fuzz:
+	@tools/configure.sh build-asan tests $(CMAKE_FLAGS) $(ASAN_FLAGS)
+	@cmake --build build-asan -j $(JOBS) --target fuzz fuzz-stock guanaco guanaco-tiny
+	@tests/fuzz/fuzz.sh build-asan $(MINUTES) $(SEED)
 
 clean:
 	@rm -rf build build-asan build-clang build-gpu build-tsan
