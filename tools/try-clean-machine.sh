@@ -55,6 +55,8 @@ make_machine() {
     # A network that has certificates of its own has them for the new machine as well.
     mkdir -p "$machine/usr/local/share/ca-certificates"
     cp -r /usr/local/share/ca-certificates/. "$machine/usr/local/share/ca-certificates/" 2>/dev/null || :
+    # A mirror that is a snapshot of some day is out of date for apt: what this machine says of that holds there too.
+    apt-config dump | grep '^Acquire::Check' >"$machine/etc/apt/apt.conf.d/99mirror" || :
     echo force-unsafe-io >"$machine/etc/dpkg/dpkg.cfg.d/fast" # it need not survive a power cut
     mount -t proc proc "$machine/proc"
     mount --rbind /sys "$machine/sys" && mount --make-rslave "$machine/sys"
