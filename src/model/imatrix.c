@@ -9,7 +9,8 @@
 
 #define ALIGNMENT 32u
 #define MOST_ALIGNMENT (1u << 20)
-#define NAME_BYTES 128u // longer names are none that we look for
+#define NAME_BYTES 128u         // longer names are none that we look for
+#define MOST_HEADER (16u << 20) // bytes: an imatrix has a few for each tensor
 #define SUFFIX ".counts"
 #define TYPE_F32 0u
 
@@ -24,11 +25,11 @@ struct counts {
 
 struct reading {
     FILE *file;
-    uint64_t at, size;
+    uint64_t at, size; // size: of the file; while the header is read, what a header may have
     const struct gn_expert_map *map;
     uint64_t chunks, chunk_tokens, alignment;
-    bool is_imatrix;
-    struct counts *counts; // [n_layers], of layers found
+    bool is_imatrix, in_header; // in_header: of a file that has more bytes than a header may
+    struct counts *counts;      // [n_layers], of layers found
     uint32_t n_counts;
     bool *found; // [n_layers]
     const char *why;
@@ -39,17 +40,26 @@ static bool refuse(struct reading *reading, const char *why) {
     return false;
 }
 
+static bool refuse_end(struct reading *reading) {
+    return refuse(reading,
+                  reading->in_header ? "its header is longer than any of an imatrix" : "it ends in the middle");
+}
+
 static bool take(struct reading *reading, void *to, uint64_t bytes) {
     if (bytes > reading->size - reading->at || fread(to, 1, bytes, reading->file) != bytes) {
-        return refuse(reading, "it ends in the middle");
+        return refuse_end(reading);
     }
     reading->at += bytes;
     return true;
 }
 
 static bool skip(struct reading *reading, uint64_t bytes) {
+    uint8_t unused[256];
+    if (bytes <= sizeof unused) { // a seek would throw the buffer away
+        return take(reading, unused, bytes);
+    }
     if (bytes > reading->size - reading->at || fseeko(reading->file, (off_t)bytes, SEEK_CUR)) {
-        return refuse(reading, "it ends in the middle");
+        return refuse_end(reading);
     }
     reading->at += bytes;
     return true;
@@ -246,8 +256,19 @@ static bool take_counts(struct reading *reading, const struct counts *counts, ui
     return true;
 }
 
+// A file may be much longer than what is stored of it, so that its size says nothing of how much a count can promise.
+static bool take_short_header(struct reading *reading) {
+    uint64_t size = reading->size;
+    reading->in_header = size > MOST_HEADER;
+    reading->size = reading->in_header ? MOST_HEADER : size;
+    bool good = take_header(reading);
+    reading->in_header = false;
+    reading->size = size;
+    return good;
+}
+
 static bool take_file(struct reading *reading, float *chance) {
-    if (!take_header(reading)) {
+    if (!take_short_header(reading)) {
         return false;
     }
     if (!reading->is_imatrix) {

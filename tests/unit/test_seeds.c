@@ -293,6 +293,25 @@ static void a_damaged_imatrix_does_no_harm(void **state) {
     }
 }
 
+// A file of zeros takes no room on disk: its size is no bound for what a count in it promises.
+static void a_long_empty_imatrix_is_refused_early(void **state) {
+    (void)state;
+    struct text text = {.n = 0};
+    add(&text, "GGUF", 4);
+    add_u32(&text, 3);
+    add_u64(&text, 1);
+    add_u64(&text, UINT64_C(1) << 40);
+    put_file(text.bytes, text.n);
+    assert_int_equal(truncate(seed_path, (off_t)1 << 38), 0);
+    struct gn_expert_map map;
+    float chance[LAYERS * EXPERTS];
+    char why[256];
+    open_map(&map, 1);
+    assert_int_equal(gn_imatrix_read(seed_path, &map, chance, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, "header is longer"));
+    gn_expert_map_free(&map);
+}
+
 // ------------------------------------------------------------------------------------------------ hot set
 
 static void fill_set(struct gn_hot_set *set) {
@@ -427,6 +446,7 @@ int main(void) {
         cmocka_unit_test(refuses_what_is_no_imatrix_of_the_model),
         cmocka_unit_test(no_file_is_refused_without_waiting),
         cmocka_unit_test(a_damaged_imatrix_does_no_harm),
+        cmocka_unit_test(a_long_empty_imatrix_is_refused_early),
         cmocka_unit_test(a_hot_set_comes_back_as_it_was),
         cmocka_unit_test(a_hot_set_is_of_one_model),
         cmocka_unit_test(a_damaged_hot_set_is_refused),
