@@ -9,6 +9,7 @@
 #define GN_TRACE_EXPERTS 65536
 #define GN_TRACE_ALL_EXPERTS (1u << 19)
 #define GN_TRACE_BYTES ((uint64_t)1 << 40)
+#define GN_TRACE_LINE ((size_t)1 << 20) // bytes of a line, its end included
 
 struct gn_trace_reading {
     struct gn_trace *trace;

@@ -77,16 +77,28 @@ const char *gn_trace_whole(const char *text, uint64_t most, uint64_t *value) {
     return text > start ? text : NULL;
 }
 
-static int read_lines(struct gn_trace_reading *reading, FILE *file, char **text, size_t *capacity) {
+// Reads up to the end of the line, of the file, or of the room. Returns how many bytes.
+static size_t read_line(FILE *file, char text[static GN_TRACE_LINE]) {
+    size_t n = 0;
+    for (int byte; n < GN_TRACE_LINE && (byte = getc_unlocked(file)) != EOF;) {
+        text[n++] = (char)byte;
+        if (byte == '\n') {
+            break;
+        }
+    }
+    return n;
+}
+
+static int read_lines(struct gn_trace_reading *reading, FILE *file, char *line) {
     bool jsonl = false;
-    for (ssize_t length; (length = getline(text, capacity, file)) > 0;) {
-        char *line = *text;
+    for (size_t length; (length = read_line(file, line)) > 0;) {
         reading->line++;
-        if (memchr(line, '\0', (size_t)length)) {
+        if (memchr(line, '\0', length)) {
             return gn_trace_refuse(reading, "a zero byte: this is no text");
         }
         if (line[length - 1] != '\n') {
-            return gn_trace_refuse(reading, "the line does not end: the file was cut off");
+            return gn_trace_refuse(reading, length == GN_TRACE_LINE ? "the line is longer than any of a trace"
+                                                                    : "the line does not end: the file was cut off");
         }
         line[length - 1 - (length > 1 && line[length - 2] == '\r')] = '\0';
         jsonl = jsonl || (reading->line == 1 && *line == '{');
@@ -107,16 +119,15 @@ int gn_trace_read(const char *path, struct gn_trace *trace, char *why, size_t wh
         snprintf(why, why_size, "%s: %s", path, strerror(-failed));
         return failed;
     }
-    char *text = NULL;
-    size_t capacity = 0;
-    int failed = read_lines(&reading, file, &text, &capacity);
+    char *line = malloc(GN_TRACE_LINE);
+    int failed = line ? read_lines(&reading, file, line) : no_memory(&reading);
     if (failed == -EIO) {
         snprintf(why, why_size, "%s: cannot be read", path);
     }
     if (!failed && trace->n_rows == 0) {
         failed = gn_trace_refuse(&reading, "the file ends before the first row");
     }
-    free(text);
+    free(line);
     fclose(file);
     if (failed) {
         gn_trace_close(trace);

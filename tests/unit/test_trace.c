@@ -201,6 +201,18 @@ static void refuses_malformed_jsonl(void **state) {
     refuse("{\"tok\": 1, \"layers\": [[1]]}\n\n", "line 2", "expected");
 }
 
+// As of a device that gives bytes for ever: a line is not kept until it ends.
+static void a_line_without_end_is_refused(void **state) {
+    (void)state;
+    size_t n = (size_t)3 << 20;
+    char *text = malloc(n + 1);
+    assert_non_null(text);
+    memset(text, '#', n);
+    text[n] = '\0';
+    refuse(text, "line 1", "longer than any");
+    free(text);
+}
+
 // ------------------------------------------------------------------------------------------------ round trip
 
 static void what_is_written_is_read_again(void **state) {
@@ -301,6 +313,7 @@ int main(void) {
         cmocka_unit_test(any_cut_is_survived),
         cmocka_unit_test(reads_jsonl),
         cmocka_unit_test(refuses_malformed_jsonl),
+        cmocka_unit_test(a_line_without_end_is_refused),
         cmocka_unit_test(what_is_written_is_read_again),
         cmocka_unit_test(odd_weights_stay_readable),
         cmocka_unit_test(a_full_disk_is_told),
