@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What ctest is told, such as TESTS='-R bits' or TESTS='-L unit'.
 TESTS ?=
 
-.PHONY: all run test test-gpu llama-programs programs tests format lint asan tsan fuzz clean
+.PHONY: all run test test-gpu faults llama-programs programs tests format lint asan tsan fuzz clean
 
 all: programs
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -33,6 +33,13 @@ test-gpu:
 	    $(MAKE) test BUILD=build-gpu TESTS="--no-tests=error -L gpu" CMAKE_FLAGS="-DGUANACO_TESTS=gpu $(CMAKE_FLAGS) \
 	        $(if $(findstring GUANACO_LLAMA_DIR,$(CMAKE_FLAGS)),,-DGUANACO_LLAMA_DIR=$(CURDIR)/$(VULKAN))"; \
 	else echo "test-gpu: skipped: it needs a llama.cpp with Vulkan and a Vulkan driver"; fi
+
+# Any call of ours fails, the N-th for every N (`make test` tries some): half an hour. ONLY='run/uring/*,*/malloc' is less.
+faults: tests
+	@cmake --build $(BUILD) -j $(JOBS)
+	@python3 tests/system/fault_matrix.py $(BUILD)/bin/guanaco $(BUILD)/lib/libguanaco.so $(BUILD)/bin/fault_program \
+	    $(BUILD)/lib/libfail-nth.so models/guanaco-demo-moe-Q4_0.gguf $(BUILD)/test-faults --all --jobs $(JOBS) \
+	    $(if $(ONLY),--only '$(ONLY)')
 
 llama-programs: programs
 	@tools/install-tools.sh llama-programs
