@@ -64,8 +64,10 @@ void gn_compute_set_threads(struct gn_compute *compute, int n_threads);
 void gn_compute_set_abort(struct gn_compute *compute, ggml_abort_callback callback, void *context);
 enum ggml_status gn_compute_graph(struct gn_compute *compute, struct ggml_cgraph *graph);
 void gn_compute_share_pool(struct ggml_threadpool *pool); // for all backends of the process; NULL: their own again
+void gn_compute_forked(void); // in a child process after fork(): no thread of any pool is there
 
 // failure.c
 // Logs an error line and keeps it for guanaco_last_error(). Any thread.
 void gn_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *gn_last_failure(void); // "": none; the calling thread's own copy, until it asks again
+void gn_failure_forked(void);      // in a child process after fork(): makes the lock new

@@ -11,6 +11,7 @@
 
 #include "config/log.h"
 #include "exec/fetch.h"
+#include "exec/models.h"
 #include "stats/stats.h"
 
 #include "ggml-cpu.h"
@@ -27,6 +28,7 @@ struct gn_compute {
     const struct gn_knobs *knobs;
     ggml_backend_t cpu;
     ggml_backend_reg_t cpu_registry;
+    uint32_t forks; // gn_models_forks() when the CPU backend and the pool were made
     int n_threads;
     struct ggml_threadpool *own_pool;
     struct ggml_threadpool *used_pool;
@@ -60,6 +62,7 @@ struct gn_compute *gn_compute_open(const struct gn_knobs *knobs) {
         free(compute);
         return NULL;
     }
+    compute->forks = gn_models_forks();
     compute->run.n_threads = 1;
     compute->run.cpu = compute->cpu;
     compute->run.traits = gn_find_cpu_traits(compute->cpu_registry);
@@ -89,9 +92,50 @@ static void free_own_pool(struct gn_compute *compute) {
     }
 }
 
+static void tell_n_threads(const struct gn_compute *compute) {
+    ggml_backend_set_n_threads_t set;
+    *(void **)&set = cpu_function(compute, "ggml_backend_set_n_threads");
+    if (set) {
+        set(compute->cpu, compute->n_threads);
+    }
+}
+
+static void tell_abort(const struct gn_compute *compute) {
+    ggml_backend_set_abort_callback_t set;
+    *(void **)&set = cpu_function(compute, "ggml_backend_set_abort_callback");
+    if (set) {
+        set(compute->cpu, compute->abort, compute->abort_context);
+    }
+}
+
+void gn_compute_forked(void) {
+    atomic_store(&shared_pool, NULL);
+}
+
+// In a child process after fork() the pool has no threads: not even freeing it would end. Takes a CPU backend that
+// knows nothing of it; what is left of the pool is never touched again. Returns whether there is one.
+static bool leave_parent(struct gn_compute *compute) {
+    if (compute->forks == gn_models_forks()) {
+        return true;
+    }
+    ggml_backend_t cpu = ggml_backend_dev_init(ggml_backend_get_device(compute->cpu), NULL);
+    if (!cpu) {
+        return false;
+    }
+    ggml_backend_free(compute->cpu);
+    compute->cpu = compute->run.cpu = cpu;
+    compute->own_pool = compute->used_pool = NULL;
+    compute->forks = gn_models_forks();
+    tell_n_threads(compute);
+    tell_abort(compute);
+    return true;
+}
+
 void gn_compute_close(struct gn_compute *compute) {
     if (compute) {
-        free_own_pool(compute);
+        if (compute->forks == gn_models_forks()) {
+            free_own_pool(compute);
+        }
         ggml_backend_free(compute->cpu);
         gn_scratch_free(&compute->scratch);
         gn_lookahead_close(compute->lookahead);
@@ -100,26 +144,18 @@ void gn_compute_close(struct gn_compute *compute) {
 }
 
 void gn_compute_set_threads(struct gn_compute *compute, int n_threads) {
-    if (n_threads == compute->n_threads) {
+    if (n_threads == compute->n_threads || !leave_parent(compute)) {
         return;
     }
     free_own_pool(compute);
     compute->n_threads = compute->run.n_threads = n_threads;
-    ggml_backend_set_n_threads_t set;
-    *(void **)&set = cpu_function(compute, "ggml_backend_set_n_threads");
-    if (set) {
-        set(compute->cpu, n_threads);
-    }
+    tell_n_threads(compute);
 }
 
 void gn_compute_set_abort(struct gn_compute *compute, ggml_abort_callback callback, void *context) {
     compute->abort = callback;
     compute->abort_context = context;
-    ggml_backend_set_abort_callback_t set;
-    *(void **)&set = cpu_function(compute, "ggml_backend_set_abort_callback");
-    if (set) {
-        set(compute->cpu, callback, context);
-    }
+    tell_abort(compute);
 }
 
 // Uses the program's pool, or one of our own that sleeps as soon as it has nothing to do: without any, ggml would start
@@ -408,6 +444,10 @@ static enum ggml_status run_graph(struct gn_compute *compute, struct ggml_cgraph
 
 enum ggml_status gn_compute_graph(struct gn_compute *compute, struct ggml_cgraph *graph) {
     uint64_t start = gn_now_ns();
+    if (!leave_parent(compute)) {
+        gn_fail("no CPU backend can be made in a forked process");
+        return GGML_STATUS_FAILED;
+    }
     choose_pool(compute);
     gn_moe_run_clear(&compute->run);
     enum ggml_status status = run_graph(compute, graph);

@@ -21,6 +21,10 @@ void gn_fail(const char *format, ...) {
     gn_count(failures, 1);
 }
 
+void gn_failure_forked(void) {
+    pthread_mutex_init(&lock, NULL);
+}
+
 // A copy for the thread that asks: another may fail meanwhile.
 const char *gn_last_failure(void) {
     static _Thread_local char copy[sizeof last];

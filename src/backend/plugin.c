@@ -3,11 +3,14 @@
 // The device is of type ACCEL, so that every context takes it in by itself, and the loader offers it the weights that
 // would otherwise go to the CPU.
 #include "backend/backend.h"
+#include "backend/start.h"
 #include "config/knob_files.h"
 #include "config/log.h"
 #include "config/memory.h"
 #include "config/tier_knobs.h"
+#include "exec/models.h"
 #include "guanaco.h"
+#include "io/guard.h"
 #include "preload/switch.h"
 #include "stats/stats.h"
 
@@ -211,6 +214,15 @@ static struct ggml_backend_reg the_registry = {
         },
 };
 
+// In a child process: threads, locks that they hold and reads in flight are the parent's.
+static void after_fork(void) {
+    gn_models_forked();
+    gn_loaded_forked();
+    gn_compute_forked();
+    gn_failure_forked();
+    gn_guards_forked();
+}
+
 // Once: what is set up here is read by any thread afterwards, without a lock.
 static void set_up(void) {
     the_device.reg = &the_registry;
@@ -222,6 +234,9 @@ static void set_up(void) {
         gn_knobs_outputs(&knobs, &outputs, bad_setting, sizeof bad_setting)) {
         bad_setting[0] = '\0';
         gn_log_set_level((enum gn_log_level)knobs.value[GN_LOG]);
+    }
+    if (pthread_atfork(NULL, NULL, after_fork)) {
+        gn_warn("memory is short: processes that are forked from this one cannot use its models");
     }
     if (gn_streaming_off()) {
         gn_info("mode: nothing is streamed: GUANACO_STREAMING switches it off");

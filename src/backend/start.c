@@ -25,6 +25,10 @@ void gn_loaded_add(struct gn_loaded *model) {
     pthread_mutex_unlock(&list_lock);
 }
 
+void gn_loaded_forked(void) {
+    pthread_mutex_init(&list_lock, NULL);
+}
+
 void gn_loaded_remove(const struct gn_loaded *model) {
     pthread_mutex_lock(&list_lock);
     for (struct gn_loaded **at = &loaded_models; *at; at = &(*at)->next) {

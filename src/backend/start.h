@@ -16,6 +16,9 @@ struct gn_loaded {
 void gn_loaded_add(struct gn_loaded *model);
 void gn_loaded_remove(const struct gn_loaded *model); // does nothing if it is not there
 
+// In a child process after fork(), as gn_models_forked(): the list's lock is made new.
+void gn_loaded_forked(void);
+
 // Sizes the streams that a context waits for. ggml takes memory for the results of our graphs when the context has its
 // KV cache: a good time, since what goes wrong can still be told by the context not coming about, and the line that
 // says how it streams does not come amid the first words. Our own programs ask when it suits them (guanaco_mode).

@@ -19,6 +19,20 @@ void gn_models_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
+static _Atomic uint32_t forks;
+
+uint32_t gn_models_forks(void) {
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+void gn_models_forked(void) {
+    atomic_fetch_add(&forks, 1);
+    pthread_mutex_init(&lock, NULL);
+    for (struct gn_stream *stream = models; stream; stream = stream->next_model) {
+        gn_stream_forked(stream);
+    }
+}
+
 void gn_models_add(struct gn_stream *stream) {
     gn_models_lock();
     stream->next_model = models;

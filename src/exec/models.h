@@ -18,6 +18,12 @@ void gn_models_unlock(void);
 void gn_models_add(struct gn_stream *stream);
 void gn_models_remove(struct gn_stream *stream);
 
+// In a child process after fork(): makes all locks new and all streams such that have not started (gn_stream_forked()).
+// To be called by a handler of pthread_atfork(), before anything else of this process.
+void gn_models_forked(void);
+// How many forks lie between this process and the one that loaded us. Any thread.
+uint32_t gn_models_forks(void);
+
 // The rest is to be called with the lock.
 
 uint32_t gn_models_count(void); // those with experts

@@ -370,6 +370,13 @@ static void save(struct gn_stream *stream) {
     }
 }
 
+void gn_seed_forked(struct gn_stream *stream) {
+    if (stream->seed) {
+        gn_reader_forked(stream->seed->reader);
+        stream->seed = NULL;
+    }
+}
+
 void gn_seed_close(struct gn_stream *stream) {
     struct gn_seed *seed = stream->seed;
     if (!seed) {

@@ -18,6 +18,10 @@ void gn_seed_open(struct gn_stream *stream, const struct gn_knobs *knobs);
 // Saves the hot set, if there is to be one. Called before the cache goes.
 void gn_seed_close(struct gn_stream *stream);
 
+// In a child process after fork(), instead of closing: the hot set is the parent's to save. Safe in a handler of
+// pthread_atfork().
+void gn_seed_forked(struct gn_stream *stream);
+
 // Before each event.
 void gn_seed_step(struct gn_stream *stream, bool prefill);
 // Whether a prompt may give a free slot to this expert.

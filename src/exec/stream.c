@@ -63,17 +63,54 @@ static void stop(struct gn_stream *stream) {
     }
 }
 
-// Gives back what a started stream has, and takes it out of the counters.
-static void end(struct gn_stream *stream) {
-    gn_report_final(stream);
+static void uncount(const struct gn_stream *stream) {
     atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
     atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
     atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
     atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_bytes(stream->cache));
     atomic_fetch_sub(&gn_stats.staging_bytes, stream->spares.bytes);
+}
+
+// Gives back what a started stream has, and takes it out of the counters.
+static void end(struct gn_stream *stream) {
+    gn_report_final(stream);
+    uncount(stream);
     stop(stream);
     stream->started = false;
     stream->held_bytes = 0;
+}
+
+void gn_stream_forked(struct gn_stream *stream) {
+    pthread_mutex_init(&stream->lock, NULL);
+    gn_tracer_forked(stream->tracer);
+    stream->tracer = NULL;
+    gn_seed_forked(stream);
+    gn_reader_forked(stream->reader);
+    stream->reader = NULL;
+    if (stream->started) {
+        uncount(stream);
+        stream->forked = true;
+    }
+    // Locks on memory are not inherited.
+    atomic_fetch_sub(&gn_stats.locked_bytes, stream->locked_counted);
+    stream->locked_counted = 0;
+    stream->locks = (struct gn_locks){0};
+    stream->locked_slots = NULL;
+    // Devices and their drivers do not work in a child either.
+    stream->gpu_asked = stream->gpu_asked || stream->started;
+    stream->gpu = NULL;
+    stream->tiers = NULL;
+    stream->started = false;
+    stream->held_bytes = 0;
+    stream->fetch = NULL;
+    stream->spares = (struct gn_spares){0};
+    stream->cache = NULL;
+    stream->slot_memory = NULL;
+    stream->held = NULL;
+    stream->ahead = (struct gn_ahead){0};
+    stream->region = NULL;
+    stream->memory = NULL;
+    stream->memory_bytes = 0;
 }
 
 void gn_stream_close(struct gn_stream *stream) {
@@ -176,6 +213,11 @@ static int take_memory(struct gn_stream *stream, uint32_t n_spares) {
         return -errno;
     }
     stream->region = memory;
+    // A child has no slots: a direct read that is in flight during fork() could otherwise land in the child's copy of
+    // a page, and the parent would compute with what was there before.
+    if (madvise(memory, stream->memory_bytes + HUGE_PAGE, MADV_DONTFORK)) {
+        gn_debug("slots are shared with forked processes: %s", strerror(errno));
+    }
     stream->memory = (uint8_t *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (stream->memory_bytes >= 8 * HUGE_PAGE && madvise(stream->memory, stream->memory_bytes, MADV_HUGEPAGE)) {
         gn_debug("no huge pages for the expert slots: %s", strerror(errno));
@@ -312,6 +354,10 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     if (failed) {
         stop(stream);
         return failed;
+    }
+    if (stream->forked) {
+        gn_info("this process was forked from one that streams: it starts with slots of its own, which are empty");
+        stream->forked = false;
     }
     stream->started = true;
     stream->held_bytes = gn_stream_memory(stream);

@@ -45,6 +45,7 @@ struct gn_stream {
 
     bool started; // written with the models' lock too
     bool advised;
+    bool forked; // it had started in a process that this one was forked from, and has not started again
     bool broken; // its weights cannot be trusted (damaged file, failed read): error says why, and nothing is computed
     struct gn_cache *cache;
     const struct guanaco_policy *policy;
@@ -100,6 +101,13 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs);
 // Gives everything back and starts anew, with empty slots, by the budget as it is now. Counters of its cache begin
 // again. Returns and reports as above; when it fails it has not started. Same locks.
 int gn_stream_restart(struct gn_stream *stream, const struct gn_knobs *knobs);
+
+// In a child process after fork(): what was started is the parent's, and this stream has not started. Slots are not
+// shared with a child (reads may be landing in them), threads are not there, queues of reads are not the child's. The
+// next graph starts the stream anew, with empty slots. Memory that the parent may have been changing is not given back.
+// Safe in a handler of pthread_atfork(). A fork amid a graph, by a callback of the thread that computes it, is none
+// that the child can compute after.
+void gn_stream_forked(struct gn_stream *stream);
 
 uint64_t gn_stream_memory(const struct gn_stream *stream); // bytes of slots and spares of one that has started
 

@@ -37,6 +37,12 @@ void gn_tracer_close(struct gn_tracer *tracer) {
     free(tracer);
 }
 
+void gn_tracer_forked(struct gn_tracer *tracer) {
+    if (tracer && tracer->writer) {
+        gn_trace_writer_forked(tracer->writer);
+    }
+}
+
 static bool blocks_are_single(const struct gn_expert_map *map) {
     for (uint32_t l = 1; l < map->n_layers; l++) {
         if (map->layers[l]->block == map->layers[l - 1]->block) {

@@ -43,4 +43,8 @@ int gn_tracer_open(const char *path, const struct gn_expert_map *map, const stru
 // line is logged and nothing more is traced. A NULL tracer is allowed.
 void gn_tracer_add(struct gn_tracer *tracer, const struct gn_cache *cache, const struct gn_routing *routing);
 
+// In a child process after fork(), instead of closing: the trace is the parent's, and the child writes none. Safe in a
+// handler of pthread_atfork(). NULL is allowed.
+void gn_tracer_forked(struct gn_tracer *tracer);
+
 void gn_tracer_close(struct gn_tracer *tracer); // logs a line if the rest cannot be written; NULL is allowed

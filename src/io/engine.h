@@ -37,6 +37,9 @@ struct gn_engine {
     // Returns 0 and the engine's own state, or a negative errno. May lower *depth.
     int (*open)(unsigned *depth, void **state);
     void (*close)(void *state); // called with no read in flight
+    // In a child process after fork(): lets go of what a child has of the parent's reads, without touching those. Only
+    // calls that are safe in a signal handler. NULL: there is nothing.
+    void (*forked)(void *state);
 
     // Takes all reads out of the list (never more than fit in flight) and starts them in order: each from its first
     // byte that has not arrived, offset + done, to its end.

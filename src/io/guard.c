@@ -136,3 +136,7 @@ void gn_guard_close(struct gn_guard *guard) {
 bool gn_guard_torn(const struct gn_guard *guard) {
     return guard && atomic_load(&guard->torn);
 }
+
+void gn_guards_forked(void) {
+    pthread_mutex_init(&lock, NULL);
+}

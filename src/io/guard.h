@@ -13,5 +13,7 @@ struct gn_guard;
 
 // Guards a mapping. Returns NULL when memory is short, or the handler cannot be installed.
 struct gn_guard *gn_guard_open(void *mapping, size_t bytes);
-void gn_guard_close(struct gn_guard *guard);      // before it is unmapped; NULL is allowed
+void gn_guard_close(struct gn_guard *guard); // before it is unmapped; NULL is allowed
+// In a child process after fork(): another thread may have held the lock. Safe in a handler of pthread_atfork().
+void gn_guards_forked(void);
 bool gn_guard_torn(const struct gn_guard *guard); // any thread; false for NULL

@@ -84,6 +84,12 @@ void gn_reader_close(struct gn_reader *reader) {
     free(reader);
 }
 
+void gn_reader_forked(struct gn_reader *reader) {
+    if (reader && reader->engine->forked) {
+        reader->engine->forked(reader->state);
+    }
+}
+
 const char *gn_reader_name(const struct gn_reader *reader) {
     return reader->engine->name;
 }

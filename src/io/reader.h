@@ -90,6 +90,11 @@ int gn_reader_open(const struct gn_reader_options *options, struct gn_reader **o
 // Waits for reads in flight, which then are the caller's again. NULL is allowed.
 void gn_reader_close(struct gn_reader *reader);
 
+// In a child process after fork(), instead of closing: a reader is its parent's. The reads in flight land in the
+// parent's memory, and the threads that wait for them are not there. The reader's memory is not given back, as another
+// thread may have been about to change it. Safe in a handler of pthread_atfork(). NULL is allowed.
+void gn_reader_forked(struct gn_reader *reader);
+
 const char *gn_reader_name(const struct gn_reader *reader); // "io_uring", "threads", "mapped" or "null"
 
 // Starts n reads, in the given order, with as few system calls as the engine can. Never blocks on more reads than fit

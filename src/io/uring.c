@@ -6,6 +6,7 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 struct uring {
     struct io_uring ring;
@@ -60,6 +61,8 @@ static int uring_open(unsigned *depth, void **state) {
         free(uring);
         return failed;
     }
+    // The queues are shared with the kernel: a child that had them could take completions that are its parent's.
+    (void)io_uring_ring_dontfork(&uring->ring);
     *state = uring;
     return 0;
 }
@@ -68,6 +71,12 @@ static void uring_close(void *state) {
     struct uring *uring = state;
     io_uring_queue_exit(&uring->ring);
     free(uring);
+}
+
+// The queues are not mapped in a child (MADV_DONTFORK). The descriptor would keep the ring alive beyond its parent.
+static void uring_forked(void *state) {
+    const struct uring *uring = state;
+    close(uring->ring.ring_fd);
 }
 
 static bool passes(int error) {
@@ -149,6 +158,7 @@ const struct gn_engine gn_uring_engine = {
     .most_depth = 4096,
     .open = uring_open,
     .close = uring_close,
+    .forked = uring_forked,
     .submit = uring_submit,
     .reap = uring_reap,
 };

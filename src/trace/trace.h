@@ -59,4 +59,7 @@ int gn_trace_writer_add(struct gn_trace_writer *writer, const struct gn_trace_ro
 // Hands what is buffered to the kernel, so that it stays when the process is killed. At any time the file ends with a
 // whole line. Returns 0 or -errno.
 int gn_trace_writer_flush(struct gn_trace_writer *writer);
+// In a child process after fork(), instead of closing: what is buffered is the parent's to write, and exit() in the
+// child writes nothing of it into the parent's file. Safe in a handler of pthread_atfork().
+void gn_trace_writer_forked(struct gn_trace_writer *writer);
 int gn_trace_writer_close(struct gn_trace_writer *writer); // 0, or -errno if anything did not reach the file

@@ -3,10 +3,12 @@
 #include "config/output_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES (1 << 18) // some thousand rows to a write
@@ -135,6 +137,15 @@ int gn_trace_writer_flush(struct gn_trace_writer *writer) {
         writer->failed = -(errno ? errno : EIO);
     }
     return writer->failed;
+}
+
+void gn_trace_writer_forked(struct gn_trace_writer *writer) {
+    // The stream stays open, on a file in memory that nobody reads. Were it closed, another file could get its number.
+    int elsewhere = memfd_create("guanaco", MFD_CLOEXEC);
+    if (elsewhere >= 0) {
+        (void)dup3(elsewhere, fileno_unlocked(writer->file), O_CLOEXEC);
+        close(elsewhere);
+    }
 }
 
 int gn_trace_writer_close(struct gn_trace_writer *writer) {
