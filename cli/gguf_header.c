@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 // More than any model has; the parser's work grows with the square of these.
 #define MOST_ENTRIES 100000
@@ -22,7 +23,7 @@ static FILE *open_regular(const char *path, uint64_t *bytes, char *why, size_t w
         refuse(why, why_size, path, "is a directory; give the .gguf file in it");
         return NULL;
     }
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
         refuse(why, why_size, path, "is not a regular file; give a .gguf file on disk");
         return NULL;
     }
@@ -37,7 +38,9 @@ static FILE *open_regular(const char *path, uint64_t *bytes, char *why, size_t w
         }
         return NULL;
     }
-    *bytes = (uint64_t)status.st_size;
+    off_t size = S_ISBLK(status.st_mode) ? lseek(fileno(file), 0, SEEK_END) : status.st_size;
+    *bytes = size > 0 ? (uint64_t)size : 0;
+    rewind(file);
     return file;
 }
 

@@ -33,6 +33,7 @@ struct buffer {
     struct gn_loaded model; // listed from its first streamed weight on
     bool listed;
     struct gn_spool *spool; // once it holds a weight without a file
+    uint64_t unopened;      // inode number of a file that could not be opened again; 0: none
     struct gn_mapping last; // the mapping found last: the next tensor most often lies in it too
     struct weight_list *weights;
     struct gn_weight lost; // stands for the weights whose bytes are nowhere, when the model is broken for that
@@ -96,8 +97,9 @@ static int open_mapped(const struct gn_mapping *mapping, bool direct, struct gn_
     return failed;
 }
 
-// Finds the file behind a mapping, opening it the first time. Returns 0 or a negative errno.
-static int file_of(struct buffer *buffer, const struct gn_mapping *mapping, bool direct, struct gn_file **out) {
+// Finds the file behind a mapping, opening it with the first of its experts, which lie at `offset`. Returns 0 or a
+// negative errno.
+static int file_of(struct buffer *buffer, const struct gn_mapping *mapping, uint64_t offset, struct gn_file **out) {
     uint8_t *base = (uint8_t *)mapping->start - mapping->offset;
     for (uint32_t f = 0; f < buffer->model.n_files; f++) {
         if (buffer->model.files[f].dev == mapping->dev && buffer->model.files[f].ino == mapping->ino &&
@@ -111,8 +113,12 @@ static int file_of(struct buffer *buffer, const struct gn_mapping *mapping, bool
         return -ENOMEM;
     }
     buffer->model.files = grown;
-    int failed = open_mapped(mapping, direct, out);
+    int failed = open_mapped(mapping, gn_settings()->value[GN_DIRECT], out);
     if (!failed) {
+        gn_file_compare(*out, offset);
+        if (gn_file_sample(*out)) {
+            gn_debug("%s cannot be sampled", mapping->path);
+        }
         buffer->model.files[buffer->model.n_files++] =
             (struct gn_mapped_file){.file = *out, .dev = mapping->dev, .ino = mapping->ino, .base = base};
     }
@@ -176,20 +182,38 @@ static void note_in_stream(struct buffer *buffer, struct ggml_tensor *tensor, st
 
 // Takes a weight that lies in the mapping found last. False: its file cannot be opened.
 static bool note_mapped(struct buffer *buffer, struct ggml_tensor *tensor, const void *data) {
+    uint64_t offset = buffer->last.offset + ((uintptr_t)data - buffer->last.start);
     struct gn_file *file;
-    int failed = file_of(buffer, &buffer->last, gn_settings()->value[GN_DIRECT], &file);
+    int failed = file_of(buffer, &buffer->last, offset, &file);
     if (failed == -ENOMEM) {
         gn_stream_break(buffer->model.stream, "%s cannot be streamed from %s: %s", tensor->name, buffer->last.path,
                         strerror(-failed));
         return true;
     }
     if (failed) {
-        gn_warn("cannot open %s again: %s; its experts are kept in a file of their own", buffer->last.path,
-                strerror(-failed));
+        if (buffer->unopened != buffer->last.ino) { // once, not for every tensor
+            buffer->unopened = buffer->last.ino;
+            gn_warn("cannot open %s again: %s; its experts are kept in a file of their own", buffer->last.path,
+                    strerror(-failed));
+        }
         return false;
     }
-    note_in_stream(buffer, tensor, file, buffer->last.offset + ((uintptr_t)data - buffer->last.start));
+    note_in_stream(buffer, tensor, file, offset);
     return true;
+}
+
+// Writing all experts takes time and room, and may not be what was meant.
+static void say_spooled(const struct buffer *buffer) {
+    char bytes[32];
+    gn_format_bytes(buffer->size, bytes);
+    if (gn_weights_asked() == 0) { // they come from elsewhere, to an RPC server
+        gn_info("experts come without a file: %s of them are written to %s", bytes, gn_spool_directory(buffer->spool));
+        return;
+    }
+    gn_warn("experts come without a mapped file: %s of them are written to %s first. Load with --load-mode mmap, "
+            "without --mlock and --no-mmap, to stream them from the model's own file; --lock dense or --lock all "
+            "(GUANACO_LOCK) locks what is in memory",
+            bytes, gn_spool_directory(buffer->spool));
 }
 
 // Keeps bytes of a tensor that no file backs in one of ours. Returns 0, or a negative errno with one plain line in why.
@@ -201,9 +225,7 @@ static int spool_bytes(struct buffer *buffer, const struct ggml_tensor *tensor, 
         if (failed) {
             return failed;
         }
-        char bytes[32];
-        gn_info("experts come without a file: %s of them are written to %s", gn_format_bytes(buffer->size, bytes),
-                gn_spool_directory(buffer->spool));
+        say_spooled(buffer);
     }
     uint64_t at = (uint64_t)((const uint8_t *)tensor->data - buffer->base) + offset;
     int failed = gn_spool_write(buffer->spool, at, data, size);
@@ -222,8 +244,12 @@ static void spool_weight(struct buffer *buffer, struct ggml_tensor *tensor, cons
     if (spool_bytes(buffer, tensor, data, offset, size, why, sizeof why)) {
         gn_stream_break(stream, "%s", why);
     } else if (!gn_streamed_weight(tensor)) {
-        note_in_stream(buffer, tensor, gn_spool_file(buffer->spool),
-                       (uint64_t)((uint8_t *)tensor->data - buffer->base));
+        uint64_t at = (uint64_t)((uint8_t *)tensor->data - buffer->base);
+        struct gn_file *file = gn_spool_file(buffer->spool);
+        if (!buffer->weights) { // the first
+            gn_file_compare(file, at + offset + size / 2);
+        }
+        note_in_stream(buffer, tensor, file, at);
     }
 }
 

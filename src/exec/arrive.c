@@ -106,7 +106,7 @@ static void check_files(struct gn_stream *stream) {
     fetch->checked = true;
     const struct gn_layer *layer = fetch->request.layer;
     for (uint32_t s = 0; s < layer->n_slices; s++) {
-        const struct gn_file *file = layer->slices[s].file;
+        struct gn_file *file = layer->slices[s].file;
         int changed = s == 0 || file != layer->slices[s - 1].file ? gn_file_unchanged(file) : 0;
         if (changed) {
             fetch->error = changed;

@@ -281,11 +281,17 @@ static bool finish_loads(struct gn_stream *stream) {
     struct gn_read *read;
     bool good = true;
     while ((read = gn_reader_reap(seed->reader, true))) {
-        good = good && read->result >= 0 && gn_file_unchanged(read->file) == 0;
+        good = good && read->result >= 0;
         gn_count(reads, read->result >= 0);
         gn_count(read_bytes, read->result >= 0 ? read->length : 0);
     }
     gn_count(io_wait_ns, gn_now_ns() - start);
+    for (uint32_t i = 0; i < seed->n_loads && good; i++) {
+        const struct gn_layer *layer = seed->loads[i].layer;
+        for (uint32_t s = 0; s < layer->n_slices && good; s++) {
+            good = gn_file_unchanged(layer->slices[s].file) == 0;
+        }
+    }
     for (uint32_t i = 0; i < seed->n_loads; i++) {
         const struct load *load = &seed->loads[i];
         if (good && gn_cache_fill(stream->cache, load->entry, load->slot)) {

@@ -25,18 +25,21 @@
 struct gn_file {
     int fd;
     bool direct;
-    struct stat opened;     // what fstat() said at opening
+    struct stat opened; // what fstat() said at opening; st_ctim: when the contents were looked at last
+    uint64_t size;
+    bool sampled;
+    uint64_t samples;       // of gn_file_hash_samples(), when sampled
     struct gn_guard *guard; // of its mapping
     char path[];
 };
 
-// Rejects what is not a regular file before opening it, because opening a FIFO would block.
-static int check_regular(const char *path) {
+// Rejects what has no contents at offsets before opening it, because opening a FIFO would block.
+static int check_kind(const char *path) {
     struct stat status;
     if (stat(path, &status)) {
         return -errno;
     }
-    return S_ISREG(status.st_mode) ? 0 : S_ISDIR(status.st_mode) ? -EISDIR : -EINVAL;
+    return S_ISREG(status.st_mode) || S_ISBLK(status.st_mode) ? 0 : S_ISDIR(status.st_mode) ? -EISDIR : -EINVAL;
 }
 
 // Why statx() says that direct reads of GN_BLOCK are impossible; NULL when they are possible or it does not say.
@@ -56,6 +59,14 @@ static const char *refused_by_statx(int fd) {
     return NULL;
 }
 
+static ssize_t pread_retrying(int fd, void *to, size_t bytes, uint64_t offset) {
+    ssize_t got;
+    do {
+        got = pread(fd, to, bytes, (off_t)offset);
+    } while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
 // Why a file opened with O_DIRECT cannot be read directly, or NULL. The real read catches file systems that accept the
 // flag and then refuse, and kernels whose statx() does not know.
 static const char *refused_direct(int fd) {
@@ -66,13 +77,25 @@ static const char *refused_direct(int fd) {
     const char *why = refused_by_statx(fd);
     if (!why) {
         _Alignas(GN_BLOCK) uint8_t block[GN_BLOCK];
-        ssize_t got;
-        do {
-            got = pread(fd, block, sizeof block, 0);
-        } while (got < 0 && errno == EINTR);
-        why = got < 0 ? strerror(errno) : NULL;
+        ssize_t got = pread_retrying(fd, block, sizeof block, 0);
+        why = got < 0 ? strerror((int)-got) : NULL;
     }
     return why;
+}
+
+// Goes over from direct reads to the page cache. Returns 0 or a negative errno.
+static int read_buffered(struct gn_file *file) {
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT)) {
+        return -errno;
+    }
+    file->direct = false;
+    posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+    return 0;
+}
+
+static void say_buffered(const struct gn_file *file, const char *why) {
+    gn_warn("%s cannot be read directly (%s): reading it through the page cache", file->path, why);
 }
 
 // Opens file->fd, direct if that works; if it was wanted and does not, *why says so. One descriptor serves both ways,
@@ -87,17 +110,11 @@ static int open_fd(struct gn_file *file, const char *path, bool want_direct, con
     if (file->fd < 0) {
         return -errno;
     }
-    if (want_direct && !*why) {
-        *why = refused_direct(file->fd);
-        if (*why && fcntl(file->fd, F_SETFL, flags)) {
-            return -errno;
-        }
-    }
     file->direct = want_direct && !*why;
-    if (!file->direct) {
-        posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+    if (file->direct) {
+        *why = refused_direct(file->fd);
     }
-    return 0;
+    return file->direct && !*why ? 0 : read_buffered(file);
 }
 
 // Records what was opened; -ESTALE when it is not the file expected.
@@ -106,14 +123,16 @@ static int identify(struct gn_file *file, uint64_t dev, uint64_t ino) {
         return -errno;
     }
     bool other = (dev && file->opened.st_dev != dev) || (ino && file->opened.st_ino != ino);
-    return other ? -ESTALE : 0;
+    off_t size = S_ISBLK(file->opened.st_mode) ? lseek(file->fd, 0, SEEK_END) : file->opened.st_size;
+    file->size = size > 0 ? (uint64_t)size : 0;
+    return other ? -ESTALE : size < 0 ? -errno : 0;
 }
 
 // Opens by `path` the file that is called `name`.
 static int open_named(const char *path, const char *name, bool want_direct, uint64_t dev, uint64_t ino,
                       struct gn_file **out) {
     *out = NULL;
-    int failed = check_regular(path);
+    int failed = check_kind(path);
     if (failed) {
         return failed;
     }
@@ -133,7 +152,7 @@ static int open_named(const char *path, const char *name, bool want_direct, uint
         return failed;
     }
     if (why) {
-        gn_warn("%s cannot be read directly (%s): reading it through the page cache", name, why);
+        say_buffered(file, why);
     }
     *out = file;
     return 0;
@@ -147,6 +166,32 @@ int gn_file_reopen(int fd, const char *name, bool want_direct, struct gn_file **
     char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     return open_named(link, name, want_direct, 0, 0, out);
+}
+
+void gn_file_compare(struct gn_file *file, uint64_t offset) {
+    if (!file->direct) {
+        return;
+    }
+    _Alignas(GN_BLOCK) uint8_t direct[GN_BLOCK], buffered[GN_BLOCK];
+    offset -= offset % GN_BLOCK;
+    ssize_t got = pread_retrying(file->fd, direct, sizeof direct, offset);
+    if (read_buffered(file)) {
+        return;
+    }
+    ssize_t should = pread_retrying(file->fd, buffered, sizeof buffered, offset);
+    gn_file_drop(file, offset, sizeof buffered);
+    if (should >= 0 && (got != should || memcmp(direct, buffered, (size_t)got) != 0)) {
+        say_buffered(file, got < 0 ? strerror((int)-got) : "such reads bring other bytes");
+        return;
+    }
+    int flags = fcntl(file->fd, F_GETFL);
+    file->direct = flags >= 0 && fcntl(file->fd, F_SETFL, flags | O_DIRECT) == 0;
+}
+
+int gn_file_sample(struct gn_file *file) {
+    int failed = gn_file_hash_samples(file, &file->samples);
+    file->sampled = !failed;
+    return failed;
 }
 
 void gn_file_close(struct gn_file *file) {
@@ -163,7 +208,7 @@ const char *gn_file_path(const struct gn_file *file) {
 }
 
 uint64_t gn_file_size(const struct gn_file *file) {
-    return (uint64_t)file->opened.st_size;
+    return file->size;
 }
 
 bool gn_file_direct(const struct gn_file *file) {
@@ -183,7 +228,7 @@ void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes) {
 }
 
 int gn_file_map(struct gn_file *file, void **mapping) {
-    size_t bytes = (size_t)file->opened.st_size;
+    size_t bytes = (size_t)file->size;
     void *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file->fd, 0);
     if (mapped == MAP_FAILED) {
         return -errno;
@@ -204,7 +249,7 @@ void gn_file_unmap(struct gn_file *file, void *mapping) {
     if (mapping) {
         gn_guard_close(file->guard);
         file->guard = NULL;
-        munmap(mapping, (size_t)file->opened.st_size);
+        munmap(mapping, (size_t)file->size);
     }
 }
 
@@ -231,29 +276,29 @@ static bool same_time(struct timespec a, struct timespec b) {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-int gn_file_unchanged(const struct gn_file *file) {
+int gn_file_unchanged(struct gn_file *file) {
     const struct stat *then = &file->opened;
     struct stat now;
     if (fstat(file->fd, &now)) {
         return -errno;
     }
-    // Losing or gaining a name moves the change time too; the link count tells.
-    bool relinked = now.st_nlink != then->st_nlink;
-    bool same = now.st_size == then->st_size && same_time(now.st_mtim, then->st_mtim) &&
-                (relinked || same_time(now.st_ctim, then->st_ctim));
-    return !same ? -ESTALE : gn_guard_torn(file->guard) ? -EIO : 0;
+    if (now.st_size != then->st_size || !same_time(now.st_mtim, then->st_mtim)) {
+        return -ESTALE;
+    }
+    if (!same_time(now.st_ctim, then->st_ctim) && file->sampled) {
+        uint64_t samples;
+        int failed = gn_file_hash_samples(file, &samples);
+        if (failed || samples != file->samples) {
+            return failed ? failed : -ESTALE;
+        }
+    }
+    file->opened.st_ctim = now.st_ctim;
+    return gn_guard_torn(file->guard) ? -EIO : 0;
 }
 
 int gn_file_accept(struct gn_file *file) {
+    file->sampled = false;
     return fstat(file->fd, &file->opened) ? -errno : 0;
-}
-
-static ssize_t pread_retrying(int fd, void *to, size_t bytes, uint64_t offset) {
-    ssize_t got;
-    do {
-        got = pread(fd, to, bytes, (off_t)offset);
-    } while (got < 0 && errno == EINTR);
-    return got < 0 ? -errno : got;
 }
 
 // Reads a first part of the range, whole blocks into `bounce`, and copies what was asked for. Returns how much that

@@ -5,6 +5,10 @@
 
 int gn_file_fd(const struct gn_file *file);
 
+// A number made of some blocks of the contents, spread over the file, in *hash. Returns 0 or a negative errno. In
+// samples.c.
+int gn_file_hash_samples(const struct gn_file *file, uint64_t *hash);
+
 // Drops a range from the page cache that a buffered read has just filled; nothing for a direct file.
 void gn_file_drop(const struct gn_file *file, uint64_t offset, uint64_t bytes);
 

@@ -26,12 +26,20 @@ struct gn_file;
 // buffered, its pages are dropped after use with posix_fadvise, and one log line names the file and the reason.
 //
 // path: file to open; copied. expect_dev, expect_ino: 0, or the identity the file must have (-ESTALE when it differs).
-// Returns 0 and the file in *out, or a negative errno: -EISDIR for a directory, -EINVAL for whatever else is not a
-// regular file. On failure *out is NULL.
+// Returns 0 and the file in *out, or a negative errno: -EISDIR for a directory, -EINVAL for whatever else is neither a
+// regular file nor a block device. On failure *out is NULL.
 int gn_file_open(const char *path, bool want_direct, uint64_t expect_dev, uint64_t expect_ino, struct gn_file **out);
 
 // Opens again, by its descriptor, a file that this process has open already (its name may be gone). As gn_file_open().
 int gn_file_reopen(int fd, const char *name, bool want_direct, struct gn_file **out);
+
+// For a file that is going to be streamed from: reads the block at `offset` both ways, and goes over to the page cache,
+// with one log line, where a direct read brings other bytes. Once per file; while nobody else uses it.
+void gn_file_compare(struct gn_file *file, uint64_t offset);
+
+// Remembers a part of the contents for gn_file_unchanged(): some blocks, spread over the file. Returns 0 or a negative
+// errno. While nobody else uses the file.
+int gn_file_sample(struct gn_file *file);
 
 void gn_file_close(struct gn_file *file); // NULL is allowed
 
@@ -39,12 +47,13 @@ const char *gn_file_path(const struct gn_file *file);
 uint64_t gn_file_size(const struct gn_file *file); // bytes, as of opening
 bool gn_file_direct(const struct gn_file *file);
 
-// Whether the file still is what it was when opened, by its size, modification and change times. Returns 0, or -ESTALE
-// when somebody changed it: bytes read since then cannot be trusted. Deleting the file, or replacing it by renaming
-// another over it, is no change: the open one keeps its bytes. Renaming it or changing its mode or owner does count, as
-// their mark (the change time) is all that a writer leaves who puts the modification time back. -EIO when pages of its
-// mapping could not be had (io/guard.h). One fstat().
-int gn_file_unchanged(const struct gn_file *file);
+// Whether the file still is what it was when opened, by its size and modification time. Returns 0, or -ESTALE when
+// somebody changed it: bytes read since then cannot be trusted. Deleting the file, renaming it, giving it other names,
+// a mode or an owner is no change, and the open one keeps its bytes when another is renamed over it. All these move the
+// change time, as does a writer who puts the modification time back: so when that alone has moved, the sampled blocks
+// are read again (gn_file_sample()), and -ESTALE tells that they are others. -EIO when pages of its mapping could not
+// be read (io/guard.h). One fstat(). Not by two threads at once.
+int gn_file_unchanged(struct gn_file *file);
 
 // Reads `bytes` from `offset` into `to`, at any alignment and synchronously; for headers, dense weights and tests.
 // Where `to` and `offset` are equally far from a multiple of GN_BLOCK, direct reads land in `to` without a copy.

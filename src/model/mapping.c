@@ -86,7 +86,7 @@ bool gn_mapping_of_file(int fd, struct gn_mapping *out) {
 
 bool gn_mapping_is_of(const struct gn_mapping *mapping, int fd) {
     struct stat status;
-    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_ino != mapping->ino) {
+    if (fstat(fd, &status) || (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) || status.st_ino != mapping->ino) {
         return false;
     }
     struct gn_mapping found = {0};

@@ -84,17 +84,17 @@ static void forget(uintptr_t start, uintptr_t end) {
     }
 }
 
-// Reading a device may do something, so only regular files are looked into.
-static bool is_regular_file(int fd) {
+// Reading a device may do something, so only regular files and block devices are looked into.
+static bool has_contents(int fd) {
     struct stat status;
     int saved_errno = errno;
-    bool regular = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+    bool has = fstat(fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
     errno = saved_errno;
-    return regular;
+    return has;
 }
 
 static bool maps_model(int protection, int flags, int fd) {
-    return fd >= 0 && protection == PROT_READ && !(flags & MAP_ANONYMOUS) && is_regular_file(fd) &&
+    return fd >= 0 && protection == PROT_READ && !(flags & MAP_ANONYMOUS) && has_contents(fd) &&
            gn_gguf_has_experts(fd) && !gn_streaming_off();
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PROMPT 16
@@ -64,6 +65,56 @@ static void overwrite(struct test *test) {
         exit(1);
     }
     close(fd);
+}
+
+static void move_away(struct test *test) {
+    if (rename(test->copy, test->other)) {
+        exit(1);
+    }
+}
+
+static void link_and_unlink(struct test *test) {
+    if (link(test->copy, test->other) || unlink(test->other)) {
+        exit(1);
+    }
+}
+
+static void change_mode(struct test *test) {
+    if (chmod(test->copy, 0444)) {
+        exit(1);
+    }
+}
+
+// As `cp --preserve=timestamps` does with a model of the same size and age.
+static void rewrite_and_hide(struct test *test) {
+    struct stat before;
+    if (stat(test->copy, &before)) {
+        exit(1);
+    }
+    int fd = open(test->copy, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    char other[1 << 16];
+    memset(other, 0x5A, sizeof other);
+    for (off_t left = before.st_size; left > 0;) {
+        ssize_t put = write(fd, other, left < (off_t)sizeof other ? (size_t)left : sizeof other);
+        left -= put > 0 ? put : left;
+    }
+    if (futimens(fd, (struct timespec[]){before.st_atim, before.st_mtim})) {
+        exit(1);
+    }
+    close(fd);
+}
+
+// A file system that lies about O_DIRECT: direct reads, but for the first block's, bring other bytes. The plugin's
+// calls come here, as this program exports its symbols. Reads by io_uring do not.
+static bool lying;
+
+__attribute__((visibility("default"))) ssize_t pread(int fd, void *to, size_t bytes, off_t offset) {
+    ssize_t got = syscall(SYS_pread64, fd, to, bytes, offset);
+    int flags = lying ? fcntl(fd, F_GETFL) : 0;
+    for (ssize_t i = 0; (flags & O_DIRECT) && offset > 0 && i < got; i++) {
+        ((uint8_t *)to)[i] ^= 0xFF;
+    }
+    return got;
 }
 
 // Decodes tokens at..at+n, and keeps or compares their logits. Returns llama_decode()'s result, or -100 for other
@@ -130,6 +181,7 @@ static void check(const char *name, struct test test, void (*disturb)(struct tes
     printf("%s: %s\n", name, code ? "FAILED" : "ok");
     failures += code != 0;
     unlink(test.copy);
+    unlink(test.other); // where it was moved to
 }
 
 int main(int argc, char **argv) {
@@ -151,7 +203,17 @@ int main(int argc, char **argv) {
     check("replaced by another file", test, replace, false, NULL);
     check("truncated", test, truncate_file, false, "in-use.gguf");
     check("overwritten in place", test, overwrite, false, "changed");
+    check("rewritten, and its time put back", test, rewrite_and_hide, false, "changed");
+    check("moved", test, move_away, false, NULL);
+    check("given another name for a time", test, link_and_unlink, false, NULL);
+    check("given another mode", test, change_mode, false, NULL);
+    setenv("GUANACO_IO", "threads", 1);
+    lying = true;
+    check("on a file system that lies about O_DIRECT", test, NULL, false, NULL);
+    check("loaded without a mapping, on such a file system", test, NULL, true, NULL);
+    lying = false;
     setenv("GUANACO_IO", "mapped", 1);
+    check("given another name for a time, in the page cache", test, link_and_unlink, false, NULL);
     check("left alone, in the page cache", test, NULL, false, NULL);
     check("replaced by another file, in the page cache", test, replace, false, NULL);
     check("truncated, in the page cache", test, truncate_file, false, "in-use.gguf");

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void test_file_reads_any_range(void **state) {
@@ -118,6 +119,49 @@ static void overwrite_and_delete(const char *path) {
     assert_int_equal(unlink(path), 0);
 }
 
+// Another file is written over this one, and its times are put back.
+static void rewrite_and_hide(const char *path) {
+    struct stat before;
+    assert_int_equal(stat(path, &before), 0);
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    char other[10000];
+    memset(other, 0x5A, sizeof other);
+    assert_int_equal(write(fd, other, sizeof other), sizeof other);
+    close(fd);
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){before.st_atim, before.st_mtim}, 0), 0);
+}
+
+static void cut_and_hide(const char *path) {
+    struct stat before;
+    assert_int_equal(stat(path, &before), 0);
+    assert_int_equal(truncate(path, 9999), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){before.st_atim, before.st_mtim}, 0), 0);
+}
+
+static void move_away(const char *path) {
+    char other[4300];
+    snprintf(other, sizeof other, "%s-moved", path);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(rename(other, path), 0);
+}
+
+static void link_and_unlink(const char *path) {
+    char other[4300];
+    snprintf(other, sizeof other, "%s-linked", path);
+    assert_int_equal(link(path, other), 0);
+    assert_int_equal(unlink(other), 0);
+}
+
+static void change_mode(const char *path) {
+    assert_int_equal(chmod(path, 0400), 0);
+}
+
+static void change_mode_and_overwrite(const char *path) {
+    change_mode(path);
+    assert_int_equal(chmod(path, 0600), 0);
+    overwrite_and_hide(path);
+}
+
 static void append(const char *path) {
     assert_int_equal(truncate(path, 10001), 0);
 }
@@ -140,12 +184,19 @@ static void test_file_unchanged(void **state) {
     } cases[] = {{overwrite, -ESTALE},
                  {overwrite_and_delete, -ESTALE},
                  {overwrite_and_hide, -ESTALE},
+                 {rewrite_and_hide, -ESTALE},
+                 {cut_and_hide, -ESTALE},
+                 {change_mode_and_overwrite, -ESTALE},
+                 {move_away, 0},
+                 {link_and_unlink, 0},
+                 {change_mode, 0},
                  {append, -ESTALE},
                  {replace, 0},
                  {delete, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *path = make_file("changing", 10000);
         struct gn_file *file = open_file(path, true);
+        assert_int_equal(gn_file_sample(file), 0);
         let_time_pass();
         assert_int_equal(gn_file_unchanged(file), 0);
         cases[i].happens(path);
@@ -153,6 +204,95 @@ static void test_file_unchanged(void **state) {
         gn_file_close(file);
         remove_file(path);
     }
+}
+
+// What has changed is found where it is sampled: at the ends and in between.
+static void test_file_samples(void **state) {
+    const struct variant *variant = require(*state);
+    const size_t bytes = 4000000;
+    static const off_t places[] = {0, 3999999, 2000000};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char *path = make_file("sampled", bytes);
+        struct gn_file *file = open_file(path, variant->direct);
+        assert_int_equal(gn_file_sample(file), 0);
+        let_time_pass();
+        change_mode(path);
+        assert_int_equal(gn_file_unchanged(file), 0);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        struct stat before;
+        assert_int_equal(fstat(fd, &before), 0);
+        char other[200000]; // more than lies between two samples
+        memset(other, 0x5A, sizeof other);
+        assert_true(pwrite(fd, other, places[i] == 2000000 ? sizeof other : 1, places[i]) > 0);
+        assert_int_equal(futimens(fd, (struct timespec[]){before.st_atim, before.st_mtim}), 0);
+        close(fd);
+        assert_int_equal(gn_file_unchanged(file), -ESTALE);
+        gn_file_close(file);
+        remove_file(path);
+    }
+}
+
+// The file system that lies about O_DIRECT is this: while `lying`, direct reads bring other bytes than are there, but
+// for the first block.
+static bool lying;
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t offset) {
+    ssize_t got = syscall(SYS_pread64, fd, to, bytes, offset);
+    int flags = lying ? fcntl(fd, F_GETFL) : 0;
+    for (ssize_t i = 0; (flags & O_DIRECT) && offset > 0 && i < got; i++) {
+        ((uint8_t *)to)[i] ^= 0xFF;
+    }
+    return got;
+}
+
+static void test_file_is_lied_to(void **state) {
+    const struct variant *variant = require(*state);
+    uint8_t data[20000];
+    struct gn_file *file = open_file(model, variant->direct);
+    gn_file_compare(file, 3 * GN_BLOCK + 100);
+    assert_true(gn_file_direct(file)); // all is well
+    gn_file_close(file);
+    lying = true;
+    file = open_file(model, variant->direct);
+    assert_true(gn_file_direct(file));
+    begin_capture();
+    gn_file_compare(file, 3 * GN_BLOCK + 100);
+    char *log = end_capture();
+    assert_false(gn_file_direct(file));
+    assert_int_equal(count_lines(log), 1);
+    assert_non_null(strstr(log, "other bytes"));
+    free(log);
+    assert_int_equal(gn_file_read(file, 12345, sizeof data, data), 0);
+    lying = false;
+    assert_true(is_pattern(data, 12345, sizeof data));
+    gn_file_close(file);
+}
+
+// A block device is read as a file is. Only root can make one.
+static void test_file_on_a_device(void **state) {
+    const struct variant *variant = require(*state);
+    char command[4400], device[64] = "";
+    snprintf(command, sizeof command, "losetup --read-only --find --show '%s' 2>/dev/null", model);
+    FILE *made = popen(command, "re");
+    if (!made || !fgets(device, sizeof device, made) || pclose(made) != 0) {
+        skip();
+    }
+    device[strcspn(device, "\n")] = '\0';
+    struct gn_file *file;
+    int failed = gn_file_open(device, variant->direct, 0, 0, &file);
+    uint8_t *data = malloc(100000);
+    int unread = failed ? failed : gn_file_read(file, 4321, 100000, data);
+    uint64_t size = failed ? 0 : gn_file_size(file);
+    int changed = failed ? failed : gn_file_unchanged(file);
+    gn_file_close(failed ? NULL : file);
+    snprintf(command, sizeof command, "losetup --detach %s", device);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(failed, 0);
+    assert_int_equal(unread, 0);
+    assert_int_equal(changed, 0);
+    assert_true(is_pattern(data, 4321, 100000));
+    assert_int_equal(size, FILE_BYTES / 512 * 512); // whole sectors
+    free(data);
 }
 
 // A file in memory has no direct reads: one line says so, and reads work.
@@ -213,6 +353,11 @@ int main(void) {
         {"test_file_reads_any_range (buffered)", test_file_reads_any_range, NULL, NULL, &buffered},
         {"test_file_reopens_deleted (direct)", test_file_reopens_deleted, NULL, NULL, &direct},
         {"test_file_reopens_deleted (buffered)", test_file_reopens_deleted, NULL, NULL, &buffered},
+        {"test_file_samples (direct)", test_file_samples, NULL, NULL, &direct},
+        {"test_file_samples (buffered)", test_file_samples, NULL, NULL, &buffered},
+        {"test_file_is_lied_to (direct)", test_file_is_lied_to, NULL, NULL, &direct},
+        {"test_file_on_a_device (direct)", test_file_on_a_device, NULL, NULL, &direct},
+        {"test_file_on_a_device (buffered)", test_file_on_a_device, NULL, NULL, &buffered},
         TEST(test_file_refuses),
         TEST(test_file_unreadable),
         TEST(test_file_identity),
