@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -30,6 +31,15 @@ static const char *temporary_directory(void) {
 static bool lies_in_memory(const char *directory) {
     struct statfs fs;
     return statfs(directory, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+// Bytes that this user may still write there; all, if the file system does not say.
+static uint64_t free_bytes(const char *directory) {
+    struct statvfs fs;
+    if (statvfs(directory, &fs) || fs.f_blocks == 0) {
+        return UINT64_MAX;
+    }
+    return (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
 }
 
 // A file without a name. Where the file system has none, one whose name is taken away at once.
@@ -78,6 +88,14 @@ int gn_spool_open(const char *directory, uint64_t bytes, bool direct, struct gn_
                  "experts that come without a file need %s on a disk, and %s lies in memory; name a directory in "
                  "GUANACO_SPOOL_DIR, or load with --load-mode mmap",
                  need, directory);
+        return -ENOSPC;
+    }
+    uint64_t room = free_bytes(directory);
+    if (room < bytes) {
+        snprintf(why, why_size,
+                 "experts that come without a mapped file need %s in %s, where %s are free; name a directory with room "
+                 "in GUANACO_SPOOL_DIR, or load with --load-mode mmap",
+                 need, directory, gn_format_bytes(room, (char[32]){0}));
         return -ENOSPC;
     }
     struct gn_spool *spool = calloc(1, sizeof *spool);

@@ -14,8 +14,8 @@
 struct gn_spool;
 
 // Makes a file with room for `bytes` in `directory` (GUANACO_SPOOL_DIR); NULL: the directory of TMPDIR, else /var/tmp,
-// unless it lies in memory (tmpfs). Returns 0 with the spool, or a negative errno with one plain line in why: what,
-// where, what to do.
+// unless it lies in memory (tmpfs). Refused (-ENOSPC) before anything is written when less is free there. Returns 0
+// with the spool, or a negative errno with one plain line in why: what, where, what to do.
 int gn_spool_open(const char *directory, uint64_t bytes, bool direct, struct gn_spool **out, char *why,
                   size_t why_size);
 void gn_spool_close(struct gn_spool *spool); // not a file handed out; NULL is allowed

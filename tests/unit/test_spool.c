@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -70,6 +71,25 @@ static void test_room_is_taken_beforehand(void **state) {
     assert_null(spool);
     assert_non_null(strstr(why, directory));
     assert_non_null(strstr(why, "GUANACO_SPOOL_DIR"));
+}
+
+static uint64_t free_bytes(void) {
+    struct statvfs fs;
+    assert_int_equal(statvfs(directory, &fs), 0);
+    return (uint64_t)fs.f_bfree * fs.f_frsize;
+}
+
+// The disk is not filled to find out that it is too small.
+static void test_room_is_looked_at_first(void **state) {
+    (void)state;
+    struct gn_spool *spool = (void *)1;
+    uint64_t bytes = free_bytes() + ((uint64_t)1 << 40); // more than others can free meanwhile
+    assert_int_equal(gn_spool_open(directory, bytes, true, &spool, why, sizeof why), -ENOSPC);
+    assert_null(spool);
+    assert_non_null(strstr(why, "are free"));
+    assert_non_null(strstr(why, directory));
+    assert_non_null(strstr(why, "GUANACO_SPOOL_DIR"));
+    assert_null(strchr(why, '\n'));
 }
 
 static void test_no_such_directory(void **state) {
@@ -142,6 +162,7 @@ int main(void) {
         cmocka_unit_test(test_bytes_come_back),          cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_room_is_taken_beforehand), cmocka_unit_test(test_no_such_directory),
         cmocka_unit_test(test_memory_is_no_disk),        cmocka_unit_test(test_disk_errors_come_up),
+        cmocka_unit_test(test_room_is_looked_at_first),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rmdir(directory);
