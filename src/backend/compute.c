@@ -203,11 +203,12 @@ static enum ggml_status compute_group(struct gn_compute *compute, const struct g
         gn_fail("no memory to compute a MoE layer");
         return GGML_STATUS_ALLOC_FAILED;
     }
-    uint64_t start = gn_now_ns(), waited = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed);
+    _Atomic uint64_t *waits = &run->stream->counts.io_wait_ns;
+    uint64_t start = gn_now_ns(), waited = atomic_load_explicit(waits, memory_order_relaxed);
     enum ggml_status status = ggml_backend_graph_compute(compute->cpu, graph);
-    waited = atomic_load_explicit(&gn_stats.io_wait_ns, memory_order_relaxed) - waited;
+    waited = atomic_load_explicit(waits, memory_order_relaxed) - waited;
     uint64_t elapsed = gn_now_ns() - start;
-    gn_count(compute_ns, elapsed > waited ? elapsed - waited : 0); // another model may have waited at the same time
+    gn_count_of(run->stream, compute_ns, elapsed > waited ? elapsed - waited : 0);
     if (status == GGML_STATUS_SUCCESS) {
         gn_moe_run_scatter(run, ready, n);
     }
@@ -450,7 +451,12 @@ enum ggml_status gn_compute_graph(struct gn_compute *compute, struct ggml_cgraph
     }
     choose_pool(compute);
     gn_moe_run_clear(&compute->run);
+    compute->run.stream = NULL; // the last graph's may be gone
     enum ggml_status status = run_graph(compute, graph);
-    gn_count(total_ns, gn_now_ns() - start);
+    if (compute->run.stream) {
+        gn_count_of(compute->run.stream, total_ns, gn_now_ns() - start);
+    } else {
+        gn_count(total_ns, gn_now_ns() - start);
+    }
     return status;
 }

@@ -8,7 +8,7 @@ void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const
     ahead->layer = layer;
     ahead->source = source;
     ahead->n = ahead->next = 0;
-    gn_count(pilot_calls, 1);
+    gn_count_of(stream, pilot_calls, 1);
     for (uint32_t i = 0; i < n && ahead->n < stream->spares.n; i++) {
         uint32_t entry = gn_cache_entry(stream->cache, layer->index, experts[i]);
         if (gn_cache_peek(stream->cache, entry) == GN_NONE && gn_spares_find_ahead(&stream->spares, entry) == GN_NONE &&
@@ -36,24 +36,24 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
         gn_load_queue(spare->load, stream->reader, false);
         gn_load_queue(spare->load, stream->reader, true);
         started++;
-        gn_count(pilot_slices, ahead->layer->n_slices);
+        gn_count_of(stream, pilot_slices, ahead->layer->n_slices);
     }
     if (started > 0) {
         gn_reader_start(stream->reader);
     }
 }
 
-void gn_ahead_count_useful(const struct gn_stream *stream) {
-    gn_count(prefetch_useful, 1);
+void gn_ahead_count_useful(struct gn_stream *stream) {
+    gn_count_of(stream, prefetch_useful, 1);
     if (stream->ahead.source < GN_SOURCES) {
-        gn_count(source[stream->ahead.source].useful, 1);
+        gn_count_of(stream, source[stream->ahead.source].useful, 1);
     }
 }
 
 void gn_ahead_count_guesses(struct gn_stream *stream, const struct gn_layer *layer, enum gn_source source,
                             uint64_t used, uint64_t foreseen) {
-    gn_count(source[source].used, used);
-    gn_count(source[source].foreseen, foreseen);
+    gn_count_of(stream, source[source].used, used);
+    gn_count_of(stream, source[source].foreseen, foreseen);
     struct gn_foreseen *figures = &stream->ahead.foreseen[layer->index * GN_SOURCES + source];
     figures->used += used;
     figures->foreseen += foreseen;
@@ -66,10 +66,10 @@ void gn_ahead_dismiss(struct gn_stream *stream, const struct gn_layer *layer) {
     }
     uint32_t wasted = gn_spares_dismiss(&stream->spares, layer);
     if (wasted > 0) {
-        gn_count(prefetch_wasted, wasted);
-        gn_count(prefetch_wasted_bytes, wasted * ahead->layer->expert_bytes);
+        gn_count_of(stream, prefetch_wasted, wasted);
+        gn_count_of(stream, prefetch_wasted_bytes, wasted * ahead->layer->expert_bytes);
         if (ahead->source < GN_SOURCES) {
-            gn_count(source[ahead->source].wasted, wasted);
+            gn_count_of(stream, source[ahead->source].wasted, wasted);
         }
     }
 }

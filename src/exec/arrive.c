@@ -83,7 +83,7 @@ static void collect(struct gn_stream *stream) {
         complete(stream, read);
     }
     if (start) {
-        gn_count(io_wait_ns, gn_now_ns() - start);
+        gn_count_of(stream, io_wait_ns, gn_now_ns() - start);
     }
 }
 
@@ -224,7 +224,7 @@ bool gn_fetch_await(struct gn_stream *stream, uint32_t index, uint32_t slice) {
     uint64_t start = gn_now_ns();
     while (!gn_fetch_failed(stream) && !gn_fetch_arrived(stream, index, slice) && take_one(stream)) {
     }
-    gn_count(io_wait_ns, gn_now_ns() - start);
+    gn_count_of(stream, io_wait_ns, gn_now_ns() - start);
     return !gn_fetch_failed(stream) && gn_fetch_arrived(stream, index, slice);
 }
 

@@ -211,7 +211,7 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     if (fetch->any_missed) {
         place_misses(stream);
     }
-    gn_count(manage_ns, gn_now_ns() - start);
+    gn_count_of(stream, manage_ns, gn_now_ns() - start);
     if (fetch->any_missed) {
         queue_kept(stream);
         if (fetch->waiting_tail > 0) {

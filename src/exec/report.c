@@ -32,12 +32,13 @@ static size_t put_common(const struct gn_stream *stream, char *line, size_t size
                             gn_cache_pins(stream->cache).distinct, least, most);
 }
 
-// Where the time of our graphs went, of all models of the process.
-static size_t put_times(char *text, size_t size) {
-    uint64_t all = counter(&gn_stats.total_ns);
+// Where the time of its graphs went.
+static size_t put_times(const struct gn_stream *stream, char *text, size_t size) {
+    uint64_t all = counter(&stream->counts.total_ns);
     return (size_t)snprintf(text, size, ", stalled %.0f%%, computing %.0f%%, managing %.1f%%",
-                            percent(counter(&gn_stats.io_wait_ns), all), percent(counter(&gn_stats.compute_ns), all),
-                            percent(counter(&gn_stats.manage_ns), all));
+                            percent(counter(&stream->counts.io_wait_ns), all),
+                            percent(counter(&stream->counts.compute_ns), all),
+                            percent(counter(&stream->counts.manage_ns), all));
 }
 
 // The blocks of the layers that tiers serve, such as "0-3,7"; a range is of layers that follow one another, whatever
@@ -101,20 +102,20 @@ size_t gn_report_tiers(const struct gn_stream *stream, char *text, size_t size) 
 // What reading ahead brought, by who guessed; nothing when there was none.
 static size_t put_prefetch(const struct gn_stream *stream, char *text, size_t size) {
     static const char *const names[GN_SOURCES] = {"router", "pilot"};
-    uint64_t useful = counter(&gn_stats.prefetch_useful), wasted = counter(&gn_stats.prefetch_wasted);
+    uint64_t useful = counter(&stream->counts.prefetch_useful), wasted = counter(&stream->counts.prefetch_wasted);
     size_t used = 0;
     text[0] = '\0';
     if (useful + wasted > 0) {
         used = (size_t)snprintf(text, size, ", read ahead: used=%" PRIu64 ", wasted=%" PRIu64 " (%.1f MiB)", useful,
-                                wasted, (double)counter(&gn_stats.prefetch_wasted_bytes) / (1 << 20));
+                                wasted, (double)counter(&stream->counts.prefetch_wasted_bytes) / (1 << 20));
     }
     for (int s = 0; s < GN_SOURCES; s++) {
-        uint64_t all = counter(&gn_stats.source[s].used);
+        uint64_t all = counter(&stream->counts.source[s].used);
         if (all > 0) {
             used +=
                 (size_t)snprintf(text + used, size - used, ", %s foresaw %.0f%% (used=%" PRIu64 ", wasted=%" PRIu64 ")",
-                                 names[s], percent(counter(&gn_stats.source[s].foreseen), all),
-                                 counter(&gn_stats.source[s].useful), counter(&gn_stats.source[s].wasted));
+                                 names[s], percent(counter(&stream->counts.source[s].foreseen), all),
+                                 counter(&stream->counts.source[s].useful), counter(&stream->counts.source[s].wasted));
         }
     }
     if (stream->ahead.gain != 0) {
@@ -178,7 +179,7 @@ void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool
     used += (size_t)snprintf(line + used, sizeof line - used, ", evictions=%" PRIu64,
                              gn_cache_totals(stream->cache).evictions);
     used += gn_report_tiers(stream, line + used, sizeof line - used);
-    put_times(line + used, sizeof line - used);
+    put_times(stream, line + used, sizeof line - used);
     gn_info("pin cache: %s", line);
     say_pins(stream);
 }
@@ -193,11 +194,11 @@ void gn_report_final(const struct gn_stream *stream) {
     used += (size_t)snprintf(line + used, sizeof line - used,
                              ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64
                              ", evict_hot=%" PRIu64 ", evict_reread=%" PRIu64 " (churn %.1f%%), seed: %s",
-                             totals.evictions, counter(&gn_stats.pilot_calls), counter(&gn_stats.pilot_slices),
-                             totals.hot_evictions, totals.rereads, percent(totals.rereads, totals.evictions),
-                             gn_seed_source(stream));
+                             totals.evictions, counter(&stream->counts.pilot_calls),
+                             counter(&stream->counts.pilot_slices), totals.hot_evictions, totals.rereads,
+                             percent(totals.rereads, totals.misses), gn_seed_source(stream));
     used += gn_report_tiers(stream, line + used, sizeof line - used);
-    used += put_times(line + used, sizeof line - used);
+    used += put_times(stream, line + used, sizeof line - used);
     put_prefetch(stream, line + used, sizeof line - used);
     gn_info("pin cache, in all: %s", line);
     say_pins(stream);

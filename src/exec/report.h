@@ -1,11 +1,11 @@
-// The lines that tell how a model's cache is doing: now and then, if asked for, and when the model is closed. All of
-// them go to standard error as log lines, and none is written for every token.
+// The lines that tell how one model's cache is doing, since it has had its slots: now and then, if asked for, and when
+// the model is closed. All of them go to standard error as log lines, and none is written for every token.
 //
 //   pin cache: 79% resident (52% hot-pinned), 1470657/1861566 expert accesses, distinct experts pinned=3372, …
 //       resident: of the experts used, how many were in memory; hot-pinned: in memory and pinned. Distinct: experts
 //       that were pinned at any time. Per-layer budget: the fewest and the most experts that a layer has in memory. In
 //       the last line also evict_hot, pinned experts evicted; evict_reread, misses soon after an eviction; churn, those
-//       as a share of all evictions.
+//       as a share of all misses, as `guanaco simulate` has it.
 //   pins: obs=… | locked=… MiB | moe_layers=… | pinned=n/m | distinct (layer,expert) seen=… | …
 //       obs: uses counted; pinned: in memory, of those that are to be; count range: of the pinned ones' decayed counts.
 #pragma once

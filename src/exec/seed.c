@@ -285,7 +285,7 @@ static bool finish_loads(struct gn_stream *stream) {
         gn_count(reads, read->result >= 0);
         gn_count(read_bytes, read->result >= 0 ? read->length : 0);
     }
-    gn_count(io_wait_ns, gn_now_ns() - start);
+    gn_count_of(stream, io_wait_ns, gn_now_ns() - start);
     for (uint32_t i = 0; i < seed->n_loads && good; i++) {
         const struct gn_layer *layer = seed->loads[i].layer;
         for (uint32_t s = 0; s < layer->n_slices && good; s++) {

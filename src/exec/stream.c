@@ -306,6 +306,7 @@ static void say_max_experts(const struct gn_stream *stream, const struct gn_knob
 
 static int start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     struct gn_budget budget;
+    memset(&stream->counts, 0, sizeof stream->counts);
     gn_stream_know(stream, knobs);
     int failed = find_budget(stream, knobs, &budget);
     if (failed) {

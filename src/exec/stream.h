@@ -78,8 +78,13 @@ struct gn_stream {
     struct gn_seed *seed;                    // what was known before; NULL when memory was short
     struct gn_fetch *fetch;                  // the one event in progress, its memory taken at start
     struct gn_tracer *tracer;                // NULL: none
-    char error[1024];                        // why the last event failed
+    struct gn_stats counts; // those that its lines tell, of this model alone since it started; see gn_count_of()
+    char error[1024];       // why the last event failed
 };
+
+// Counts for the model and for the process.
+#define gn_count_of(stream, counter, n)                                                                                \
+    (atomic_fetch_add_explicit(&(stream)->counts.counter, (n), memory_order_relaxed), gn_count(counter, n))
 
 // Returns an empty stream, or NULL when memory is short.
 struct gn_stream *gn_stream_open(void);
