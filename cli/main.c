@@ -4,9 +4,11 @@
 #include "config/log.h"
 
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 static const struct command commands[] = {
@@ -22,10 +24,14 @@ static const struct command commands[] = {
 bool beside_program(const char *relative, char *path, unsigned long size) {
     char program[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) {
-        return false;
+    if (length > 0) {
+        program[length] = '\0';
+    } else { // no /proc: what execve() was given
+        uintptr_t name = getauxval(AT_EXECFN);
+        if (!name || !realpath((const char *)name, program)) {
+            return false;
+        }
     }
-    program[length] = '\0';
     char *slash = strrchr(program, '/');
     *slash = '\0';
     return (unsigned long)snprintf(path, size, "%s/%s", program, relative) < size;

@@ -1,9 +1,15 @@
 #include "config/memory.h"
 
+#include "config/knobs.h"
+#include "config/log.h"
+
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
 
 #define PATH_SIZE 4352
 
@@ -110,12 +116,20 @@ static bool lists_memory(const char *controllers) {
     return false;
 }
 
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
 // Lines of /proc/self/cgroup: "4:memory:/group" (version 1), "0::/group" (version 2).
-static uint64_t left_in_groups(const char *root) {
+static uint64_t left_in_groups(const char *root, const char **missing) {
     FILE *file = open_under(root, "/proc/self", "cgroup");
     char line[PATH_SIZE];
     uint64_t least = UINT64_MAX;
-    while (file && fgets(line, sizeof line, file)) {
+    if (!file) { // in a container, the mount often shows the process's own group as its root
+        *missing = *missing ? *missing : "/proc/self/cgroup";
+        return less(left_in_hierarchy(root, "", &version1), left_in_hierarchy(root, "", &version2));
+    }
+    while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -128,31 +142,51 @@ static uint64_t left_in_groups(const char *root) {
         }
         uint64_t left =
             left_in_hierarchy(root, strcmp(group, "/") ? group : "", controllers[0] ? &version1 : &version2);
-        least = left < least ? left : least;
+        least = less(left, least);
     }
-    if (file) {
-        fclose(file);
-    }
+    fclose(file);
     return least;
 }
 
-uint64_t gn_memory_available_at(const char *root) {
+// What is free without the page cache giving anything back.
+static uint64_t free_by_sysinfo(void) {
+    struct sysinfo info;
+    return sysinfo(&info) == 0 ? ((uint64_t)info.freeram + info.bufferram) * info.mem_unit : 0;
+}
+
+uint64_t gn_memory_available_at(const char *root, const char **missing) {
     static const char *const available[] = {"MemAvailable:"};
     uint64_t machine = sum_fields(root, "/proc", "meminfo", available, 1) * 1024;
-    uint64_t groups = left_in_groups(root);
-    return groups < machine ? groups : machine;
+    *missing = machine > 0 ? NULL : "MemAvailable in /proc/meminfo";
+    machine = machine > 0 ? machine : free_by_sysinfo();
+    return less(left_in_groups(root, missing), machine);
 }
 
 uint64_t gn_memory_available(void) {
-    return gn_memory_available_at("");
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *missing;
+    uint64_t bytes = gn_memory_available_at("", &missing);
+    if (missing && !atomic_flag_test_and_set(&said)) {
+        char text[32];
+        gn_warn("cannot read %s: taking %s as the memory that is there; --ram (GUANACO_RAM) says it exactly", missing,
+                gn_format_bytes(bytes, text));
+    }
+    return bytes;
+}
+
+static uint64_t peak_by_getrusage(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
 }
 
 uint64_t gn_memory_anonymous(void) {
     static const char *const anonymous[] = {"RssAnon:"};
-    return sum_fields("", "/proc/self", "status", anonymous, 1) * 1024;
+    uint64_t bytes = sum_fields("", "/proc/self", "status", anonymous, 1) * 1024;
+    return bytes > 0 ? bytes : peak_by_getrusage();
 }
 
 uint64_t gn_memory_peak(void) {
     static const char *const peak[] = {"VmHWM:"};
-    return sum_fields("", "/proc/self", "status", peak, 1) * 1024;
+    uint64_t bytes = sum_fields("", "/proc/self", "status", peak, 1) * 1024;
+    return bytes > 0 ? bytes : peak_by_getrusage();
 }

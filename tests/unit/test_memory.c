@@ -54,16 +54,42 @@ static int make_root(void **state) {
 
 #define MACHINE (8000 * (uint64_t)1024)
 
+static uint64_t available(void) {
+    const char *missing;
+    return gn_memory_available_at(root, &missing);
+}
+
 static void nothing_to_read(void **state) {
     (void)state;
-    assert_true(gn_memory_available_at("/nonexistent") == 0);
+    const char *missing = NULL;
+    assert_true(gn_memory_available_at("/nonexistent", &missing) > 0); // by sysinfo()
+    assert_non_null(strstr(missing, "/proc/meminfo"));
+}
+
+// A kernel before 3.14, or something that is no kernel's.
+static void no_figure_for_the_machine(void **state) {
+    (void)state;
+    const char *missing = NULL;
+    put("/proc/meminfo", "MemTotal: 9000 kB\nMemFree: 100 kB\n");
+    put("/proc/self/cgroup", "0::/\n");
+    assert_true(gn_memory_available_at(root, &missing) > 0);
+    assert_non_null(strstr(missing, "MemAvailable"));
+}
+
+static void groups_that_are_not_told(void **state) {
+    (void)state;
+    const char *missing = NULL;
+    put("/sys/fs/cgroup/memory.max", "4000000\n");
+    put("/sys/fs/cgroup/memory.current", "1000000\n");
+    assert_true(gn_memory_available_at(root, &missing) == 3000000);
+    assert_string_equal(missing, "/proc/self/cgroup");
 }
 
 static void the_machine_alone(void **state) {
     (void)state;
-    assert_true(gn_memory_available_at(root) == MACHINE);
+    assert_true(available() == MACHINE);
     put("/proc/self/cgroup", "garbage\n\n::\n0::/\n");
-    assert_true(gn_memory_available_at(root) == MACHINE);
+    assert_true(available() == MACHINE);
 }
 
 static void version2_limit_counts_its_cache_as_free(void **state) {
@@ -73,7 +99,7 @@ static void version2_limit_counts_its_cache_as_free(void **state) {
     put("/sys/fs/cgroup/a/b/memory.current", "3000000\n");
     put("/sys/fs/cgroup/a/b/memory.stat", "anon 1500000\nfile 1500000\ninactive_file 900000\nactive_file 500000\n"
                                           "slab_reclaimable 100000\nworkingset_refault_file 7\n");
-    assert_true(gn_memory_available_at(root) == 5000000 - (3000000 - 1500000));
+    assert_true(available() == 5000000 - (3000000 - 1500000));
 }
 
 static void version2_limit_above(void **state) {
@@ -83,11 +109,11 @@ static void version2_limit_above(void **state) {
     put("/sys/fs/cgroup/a/b/memory.current", "3000000\n");
     put("/sys/fs/cgroup/a/memory.max", "4000000\n");
     put("/sys/fs/cgroup/a/memory.current", "1000000\n");
-    assert_true(gn_memory_available_at(root) == 3000000);
+    assert_true(available() == 3000000);
     put("/sys/fs/cgroup/a/memory.high", "2500000\n"); // the kernel throttles from there on
-    assert_true(gn_memory_available_at(root) == 1500000);
+    assert_true(available() == 1500000);
     put("/sys/fs/cgroup/a/memory.current", "2600000\n");
-    assert_true(gn_memory_available_at(root) == 0);
+    assert_true(available() == 0);
 }
 
 static void version2_in_a_container(void **state) {
@@ -95,7 +121,7 @@ static void version2_in_a_container(void **state) {
     put("/proc/self/cgroup", "0::/not/visible/here\n"); // the mount's root is our own group
     put("/sys/fs/cgroup/memory.max", "4000000\n");
     put("/sys/fs/cgroup/memory.current", "1000000\n");
-    assert_true(gn_memory_available_at(root) == 3000000);
+    assert_true(available() == 3000000);
 }
 
 // A namespace of its own shows the process at the root, and the group's limit there; a child of it adds its own.
@@ -106,13 +132,13 @@ static void version2_in_a_namespace(void **state) {
     put("/sys/fs/cgroup/memory.max", "4000000\n");
     put("/sys/fs/cgroup/memory.current", "3000000\n");
     put("/sys/fs/cgroup/memory.stat", "anon 100\ninactive_file 2000000\n");
-    assert_true(gn_memory_available_at(root) == 3000000);
+    assert_true(available() == 3000000);
     put("/proc/self/cgroup", "0::/model.service\n");
     put("/sys/fs/cgroup/model.service/memory.max", "2500000\n");
     put("/sys/fs/cgroup/model.service/memory.current", "500000\n");
-    assert_true(gn_memory_available_at(root) == 2000000);
+    assert_true(available() == 2000000);
     put("/sys/fs/cgroup/model.service/memory.high", "max\n");
-    assert_true(gn_memory_available_at(root) == 2000000);
+    assert_true(available() == 2000000);
 }
 
 static void version1_among_other_controllers(void **state) {
@@ -120,12 +146,12 @@ static void version1_among_other_controllers(void **state) {
     put("/proc/self/cgroup", "5:devices:/x\n4:cpu,memory:/a/b\n1:memoryless:/a\n0::/\n");
     put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "2000000\n");
-    assert_true(gn_memory_available_at(root) == MACHINE);
+    assert_true(available() == MACHINE);
     put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000000\n");
     put("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000000\n");
     put("/sys/fs/cgroup/memory/a/memory.stat",
         "inactive_file 1\ntotal_inactive_file 300000\ntotal_active_file 200000\n");
-    assert_true(gn_memory_available_at(root) == 5000000 - (2000000 - 500000));
+    assert_true(available() == 5000000 - (2000000 - 500000));
 }
 
 static void a_huge_path(void **state) {
@@ -136,7 +162,7 @@ static void a_huge_path(void **state) {
     line[19999] = '\0';
     put("/proc/self/cgroup", line);
     free(line);
-    assert_true(gn_memory_available_at(root) == MACHINE);
+    assert_true(available() == MACHINE);
 }
 
 static void this_process(void **state) {
@@ -151,6 +177,8 @@ static void this_process(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         test(nothing_to_read),
+        test(no_figure_for_the_machine),
+        test(groups_that_are_not_told),
         test(the_machine_alone),
         test(version2_limit_counts_its_cache_as_free),
         test(version2_limit_above),
