@@ -141,13 +141,25 @@ static void explain(const struct bench_setup *setup, enum bench_end end, int sig
     }
 }
 
+static void say_unlimited(const char *why) {
+    static bool said;
+    if (!said) {
+        gn_warn("--limit holds for no streamed run: %s", why);
+    }
+    said = true;
+}
+
 enum bench_end bench_cell_run(const struct bench_setup *setup, const struct bench_cell *cell, char **said, char *why,
                               size_t why_size) {
     struct bench_group group;
     bool limited = cell->limit_bytes > 0, mapped = cell->engine == BENCH_MMAP;
     *said = NULL;
     if (limited && !bench_group_open(&group, cell->limit_bytes, setup->undo, why, why_size)) {
-        return BENCH_FAILED;
+        if (mapped) {
+            return BENCH_FAILED;
+        }
+        say_unlimited(why); // it keeps to its budget without a group too
+        limited = false;
     }
     uint32_t most_sums = setup->run->most_sums;
     memset(setup->run, 0, sizeof *setup->run);

@@ -27,7 +27,7 @@ children_of() {
 
 # What must be as before: the read-ahead of the drives, the control groups.
 surroundings() {
-    cat /sys/block/*/queue/read_ahead_kb
+    cat /sys/block/*/queue/read_ahead_kb 2>/dev/null
     find /sys/fs/cgroup -type d -name 'guanaco-bench-*' 2>/dev/null
 }
 
