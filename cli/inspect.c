@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "config/log.h"
+#include "config/printable.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -127,7 +128,9 @@ static void print_layers(const struct model_file *model) {
         printf("  %-16s %-10s %u experts%s:", range, gn_format_bytes(layer->expert_bytes, bytes), layer->n_experts,
                layer->chunk ? " (second set)" : "");
         for (uint32_t s = 0; s < layer->n_slices; s++) {
-            printf("%s %s %s", s ? "," : "", layer->slice[s], layer->type[s]);
+            fputs(s ? ", " : " ", stdout);
+            gn_put_printable(layer->slice[s], stdout);
+            printf(" %s", layer->type[s]);
         }
         putchar('\n');
     }
@@ -160,12 +163,19 @@ static void print_memory(const struct facts *facts) {
     }
 }
 
+// A line with what a file says.
+static void print_line(const char *label, const char *text) {
+    fputs(label, stdout);
+    gn_put_printable(text, stdout);
+    putchar('\n');
+}
+
 static void print_text(const struct facts *facts) {
     const struct model_file *model = &facts->model;
     char bytes[32];
-    printf("%s\n", model->shards[0]);
-    printf("  name             %s\n", model->name[0] ? model->name : "(none)");
-    printf("  architecture     %s\n", model->architecture);
+    print_line("", model->shards[0]);
+    print_line("  name             ", model->name[0] ? model->name : "(none)");
+    print_line("  architecture     ", model->architecture);
     printf("  layers           %" PRIu64 ", %u with experts\n", model->blocks, model->n_layers);
     if (facts->experts > 0) {
         printf("  experts          %" PRIu64 " a layer, %" PRIu64 " used by each token\n", model->experts,

@@ -1,33 +1,28 @@
 #include "json.h"
 
+#include "config/printable.h"
+
 #include <inttypes.h>
 
+// What is no UTF-8 (a path may be anything, and so may what a file says) becomes "?".
 static void write_text(FILE *to, const char *text) {
     fputc('"', to);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') {
+    while (*text) {
+        int length = gn_utf8_length(text);
+        if (length == 0) {
+            fputc('?', to);
+        } else if (*text == '"' || *text == '\\') {
             fprintf(to, "\\%c", *text);
-        } else if ((unsigned char)*text < ' ') {
-            fprintf(to, "\\u%04x", *text);
+        } else if (length == 1 && (*text < ' ' || *text == 0x7f)) {
+            fprintf(to, "\\u%04x", (unsigned)*text);
+        } else if (length == 2 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0) { // U+0080 to U+009F
+            fprintf(to, "\\u%04x", (unsigned)(unsigned char)text[1]);
         } else {
-            fputc(*text, to);
+            fwrite(text, 1, (size_t)length, to);
         }
+        text += length ? length : 1;
     }
     fputc('"', to);
-}
-
-// Length of the UTF-8 sequence at text, or 0 when it is none.
-static int sequence(const unsigned char *text) {
-    int length = text[0] < 0x80 ? 1 : text[0] >= 0xc2 && text[0] < 0xe0 ? 2 : (text[0] & 0xf0) == 0xe0 ? 3 : 0;
-    length = text[0] >= 0xf0 && text[0] < 0xf5 ? 4 : length;
-    for (int i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool surrogate = text[0] == 0xed && text[1] >= 0xa0;
-    bool overlong = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xf0 && text[1] < 0x90);
-    return surrogate || overlong || (text[0] == 0xf4 && text[1] >= 0x90) ? 0 : length;
 }
 
 static void start(struct json *json, const char *key) {
@@ -61,21 +56,7 @@ void json_close(struct json *json, char bracket) {
 
 void json_string(struct json *json, const char *key, const char *text) {
     start(json, key);
-    // What is no UTF-8 (a path may be anything) becomes "?".
-    char clean[4200];
-    size_t used = 0;
-    for (const unsigned char *at = (const unsigned char *)text; *at && used + 5 < sizeof clean;) {
-        int length = sequence(at);
-        if (length == 0) {
-            clean[used++] = '?';
-            at++;
-        }
-        for (int i = 0; i < length; i++) {
-            clean[used++] = (char)*at++;
-        }
-    }
-    clean[used] = '\0';
-    write_text(json->to, clean);
+    write_text(json->to, text);
 }
 
 void json_integer(struct json *json, const char *key, uint64_t number) {

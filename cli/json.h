@@ -11,7 +11,7 @@ struct json {
     int first; // nothing was written at this depth yet
 };
 
-// key: NULL within an array and at the top.
+// key: NULL within an array and at the top. Keys and strings may be any bytes: what is no UTF-8 becomes "?".
 void json_open(struct json *json, const char *key, char bracket); // '{' or '['
 void json_close(struct json *json, char bracket);                 // '}' or ']'
 void json_string(struct json *json, const char *key, const char *text);

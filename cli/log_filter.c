@@ -1,5 +1,7 @@
 #include "log_filter.h"
 
+#include "config/printable.h"
+
 #include "llama.h"
 
 #include <stdio.h>
@@ -19,6 +21,22 @@ static void keep_error(const char *line) {
     snprintf(filter.last_error, sizeof filter.last_error, "%.*s", (int)strcspn(from, "\n"), from);
 }
 
+// llama.cpp says what the file says, in lines, parts of lines or several lines at once.
+static void show(const char *text) {
+    while (*text) {
+        char part[512];
+        size_t length = strcspn(text, "\n"), now = length < sizeof part ? length : sizeof part - 1;
+        memcpy(part, text, now);
+        part[now] = '\0';
+        gn_put_printable(part, stderr);
+        text += now;
+        if (*text == '\n') {
+            fputc('\n', stderr);
+            text++;
+        }
+    }
+}
+
 static void on_line(enum ggml_log_level level, const char *line, void *unused) {
     (void)unused;
     if (filter.listener) {
@@ -34,7 +52,7 @@ static void on_line(enum ggml_log_level level, const char *line, void *unused) {
     }
     filter.continued_visible = visible;
     if (visible) {
-        fputs(line, stderr);
+        show(line);
     }
 }
 

@@ -2,6 +2,8 @@
 
 #include "json.h"
 
+#include "config/printable.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -102,8 +104,9 @@ void simulation_print_trace(const struct simulation *simulation, const char *pat
     const struct gn_trace *trace = &simulation->trace;
     const struct gn_replay_events *events = &simulation->events;
     char bytes[32];
-    printf("%s: %u tokens after the prompt, %u layers of %u experts, %u chosen\n", path, events->n_tokens,
-           trace->n_layers, trace->n_experts, trace->top_k);
+    gn_put_printable(path, stdout);
+    printf(": %u tokens after the prompt, %u layers of %u experts, %u chosen\n", events->n_tokens, trace->n_layers,
+           trace->n_experts, trace->top_k);
     printf("all experts %s; a token uses %.1f experts\n",
            simulation->bytes_known ? gn_format_bytes(simulation->all_bytes, bytes) : "of unknown size",
            uses / events->n_tokens);

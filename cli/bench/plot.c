@@ -4,6 +4,8 @@
 #include "bench/report.h"
 #include "bench/summary.h"
 
+#include "config/printable.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,15 +245,16 @@ static void draw_panel(const struct bench *bench, bool decode, int top, FILE *to
 void bench_write_svg(const struct bench *bench, FILE *to) {
     struct panel title = {.to = to};
     const char *name = strrchr(bench->model, '/');
-    char words[256];
+    char words[256], model[101];
     fprintf(to,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
             "font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">\n"
             "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
             WIDTH, 2 * PANEL + 20, WIDTH, 2 * PANEL + 20, WIDTH, 2 * PANEL + 20);
     int best = bench_best_depth(&bench->drive);
-    snprintf(words, sizeof words, "%.100s, %d %s%s", name ? name + 1 : bench->model, bench->threads,
-             bench->threads == 1 ? "thread" : "threads", best < 0 ? "" : ", drive ");
+    gn_printable(name ? name + 1 : bench->model, model, sizeof model);
+    snprintf(words, sizeof words, "%s, %d %s%s", model, bench->threads, bench->threads == 1 ? "thread" : "threads",
+             best < 0 ? "" : ", drive ");
     if (best >= 0) {
         size_t used = strlen(words);
         snprintf(words + used, sizeof words - used, "%.0f MiB/s",

@@ -2,14 +2,19 @@
 #include "bench/report.h"
 #include "bench/summary.h"
 
+#include "config/printable.h"
+
 #include <stdio.h>
 
 static void print_facts(const struct bench *bench, FILE *to) {
     char all[32], experts[32], dense[32], memory[32];
-    fprintf(to, "model     %s\n", bench->model);
-    fprintf(to, "          %s, %s: experts %s (%u layers of %u, %u used by a token), dense weights %s\n",
-            bench->architecture, gn_format_bytes(bench->file_bytes, all), gn_format_bytes(bench->expert_bytes, experts),
-            bench->n_layers, bench->n_experts, bench->top_k, gn_format_bytes(bench->dense_bytes, dense));
+    fputs("model     ", to);
+    gn_put_printable(bench->model, to);
+    fputs("\n          ", to);
+    gn_put_printable(bench->architecture, to);
+    fprintf(to, ", %s: experts %s (%u layers of %u, %u used by a token), dense weights %s\n",
+            gn_format_bytes(bench->file_bytes, all), gn_format_bytes(bench->expert_bytes, experts), bench->n_layers,
+            bench->n_experts, bench->top_k, gn_format_bytes(bench->dense_bytes, dense));
     fprintf(to, "machine   %s%s%d %s, %s of memory, Linux %s\n", bench->cpu, bench->cpu[0] ? ", " : "", bench->threads,
             bench->threads == 1 ? "thread" : "threads", gn_format_bytes(bench->memory_bytes, memory), bench->kernel);
     fprintf(to, "workload  prompt of %u tokens, %u to warm up, %u timed; %s; %d %s\n", bench->prompt, bench->warm_up,

@@ -1,5 +1,7 @@
 #include "config/log.h"
 
+#include "config/printable.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,5 +22,6 @@ void gn_log(enum gn_log_level level, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    fprintf(stderr, "guanaco: %s%s\n", prefix[level], line);
+    char shown[2 * sizeof line]; // what a file says is in it, maybe
+    fprintf(stderr, "guanaco: %s%s\n", prefix[level], gn_printable(line, shown, sizeof shown));
 }

@@ -243,6 +243,21 @@ if command -v python3 >/dev/null; then
         python3 -m json.tool <"$tmp/out" >/dev/null 2>"$tmp/err" || failed "inspect --json $model: not JSON"
     done
 fi
+# Names in a file: they reach neither the terminal nor JSON as they are.
+LC_ALL=C sed -e 's/guanaco-demo-moe/g\x1b[2J\xff\xc2\x9bdemo-moe/' -e 's/ffn_gate_exps/ffn_\x1bat\xfe_exps/g' \
+    "$demo" >"$tmp/odd.gguf"
+works "odd names" "$guanaco" inspect "$tmp/odd.gguf"
+says "odd names" out 'name  *g\\x1b\[2J\\xff\\xc2\\x9bdemo-moe$'
+says "odd names of experts" out '\\x1bat\\xfe'
+LC_ALL=C grep -q '[^ -~]' "$tmp/out" && failed "odd names: control characters reach the terminal"
+works "odd names as JSON" "$guanaco" inspect --json "$tmp/odd.gguf"
+says "odd names as JSON" out '"name": "g\\u001b\[2J?\\u009bdemo-moe"'
+says "odd keys as JSON" out '"\\u001bat?": '
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys; json.loads(sys.stdin.buffer.read().decode("utf-8", "strict"))' <"$tmp/out" 2>"$tmp/err" ||
+        failed "odd names: not JSON"
+fi
+refuses "an odd path" 1 'cannot open .*\\x1b\[2Jx' "$guanaco" inspect "$tmp/$(printf '\033[2Jx')"
 for words in --help "run --help" "inspect --help" --version; do
     # shellcheck disable=SC2086
     works "$words" "$guanaco" $words
