@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include "ending.h"
 #include "engine.h"
 #include "log_filter.h"
 
@@ -114,6 +115,19 @@ static bool read_report(int from, struct report *report) {
     return true;
 }
 
+// Why the child told nothing. What it died of tells the difference between a bad model, little memory and somebody's
+// kill.
+static void explain_death(const char *path, int status, char *why, size_t why_size) {
+    char ending[128];
+    bool crashed = WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL && WTERMSIG(status) != SIGTERM;
+    const char *advice = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                             ? "; free some memory, or take a smaller context (-c)"
+                         : crashed ? "; it is damaged, or of a kind that this llama.cpp does not know; -v shows where"
+                                   : "; -v may show why";
+    snprintf(why, why_size, "the process that measures %s %s%s", path, describe_ending(status, ending, sizeof ending),
+             advice);
+}
+
 bool plan_measure(const struct model_file *model, const struct llama_model_params *model_params,
                   const struct llama_context_params *context_params, const char *plugin, bool verbose,
                   struct measured *measured, char *why, size_t why_size) {
@@ -124,6 +138,7 @@ bool plan_measure(const struct model_file *model, const struct llama_model_param
         return false;
     }
     pid_t child = fork();
+    int error = errno;
     if (child == 0) {
         close(ends[0]);
         measure_and_exit(model, model_params, context_params, plugin, verbose, ends[1]);
@@ -135,13 +150,13 @@ bool plan_measure(const struct model_file *model, const struct llama_model_param
     int status = 0;
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
+    if (child < 0) {
+        snprintf(why, why_size, "cannot start a process to measure %s: %s; free some memory", model->shards[0],
+                 strerror(error));
+        return false;
+    }
     if (!whole) {
-        snprintf(
-            why, why_size,
-            child < 0
-                ? "cannot start a process to measure %s; free some memory"
-                : "llama.cpp stops on %s, which must be damaged or of a kind that it does not know; -v shows where",
-            model->shards[0]);
+        explain_death(model->shards[0], status, why, why_size);
         return false;
     }
     *measured = report.measured;

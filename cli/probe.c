@@ -1,6 +1,7 @@
 #include "probe.h"
 
 #include "cli.h"
+#include "ending.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -121,7 +122,7 @@ static enum file_kind read_elf(struct bytes file, char loader[PATH_MAX]) {
 }
 
 // Runs a program with its standard output in *text (to be freed); what it says on standard error is dropped. Returns
-// its exit code, or -1.
+// how it ended, as waitpid() does, or -1 when it could not be started.
 static int run_quietly(char *const argv[], char **text) {
     int ends[2];
     *text = NULL;
@@ -152,7 +153,7 @@ static int run_quietly(char *const argv[], char **text) {
     int status = -1;
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return status;
 }
 
 static bool add_file(struct probe *probe, const char *path) {
@@ -234,13 +235,21 @@ static bool try_plugin(const char *path, const char *plugin, const struct probe 
     const char *base = library(probe, "libggml-base"), *ggml = library(probe, "libggml");
     char *argv[] = {helper, (char *)plugin, (char *)(base ? base : ggml), (char *)ggml, NULL};
     char *text;
-    int code = run_quietly(argv, &text);
-    if (code != 0) {
+    int status = run_quietly(argv, &text);
+    if (status == -1) {
+        snprintf(why, why_size, "cannot try the plugin in %s: %s; free some memory", base_name(path), strerror(errno));
+    } else if (WIFSIGNALED(status)) {
+        char ending[128];
+        snprintf(why, why_size,
+                 "%s cannot stream: the process that tried the plugin in its ggml %s; " INSTEAD
+                 ", or leave streaming out with -ngs",
+                 base_name(path), describe_ending(status, ending, sizeof ending));
+    } else if (status != 0) {
         snprintf(why, why_size, "%s cannot stream: %.200s; " INSTEAD ", or leave streaming out with -ngs",
                  base_name(path), text ? text : "its ggml does not take the plugin");
     }
     free(text);
-    return code == 0;
+    return status == 0;
 }
 
 static bool look_at(const char *path, const char *plugin, struct probe *probe, char *why, size_t why_size) {
