@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGNALLED = 128, EXIT_INTERRUPTED = 130 };
 
 struct command {
     const char *name;

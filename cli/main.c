@@ -1,5 +1,6 @@
 // guanaco: one sub-command a file; a new one is a file here, a declaration in cli.h and a line in `commands`.
 #include "cli.h"
+#include "standard.h"
 
 #include "config/log.h"
 
@@ -72,7 +73,7 @@ static void print_help(FILE *to) {
           to);
 }
 
-int main(int argc, char **argv) {
+static int run_command(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
         print_help(stdout);
@@ -93,4 +94,9 @@ int main(int argc, char **argv) {
         gn_error("there is no command '%.40s'; guanaco --help lists them", word);
     }
     return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    standard_open();
+    return standard_finish(run_command(argc, argv));
 }

@@ -259,7 +259,7 @@ static enum outcome generate(struct run *run) {
 static int exit_code(enum outcome outcome, bool asked) {
     switch (outcome) {
     case OUTCOME_INTERRUPTED:
-        return EXIT_INTERRUPTED;
+        return EXIT_SIGNALLED + session_interrupted;
     case OUTCOME_FAILED:
         return EXIT_FAILED;
     case OUTCOME_FULL: // a prompt that did not fit has generated nothing
@@ -277,7 +277,7 @@ static int run_all(struct run *run) {
     set_params(run);
     if (!prepare(run) || !load(run)) {
         if (session_interrupted) {
-            return EXIT_INTERRUPTED;
+            return EXIT_SIGNALLED + session_interrupted;
         }
         if (run->why[0]) {
             gn_error("%s", run->why);

@@ -15,14 +15,19 @@
 volatile sig_atomic_t session_interrupted;
 
 static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    session_interrupted = 1;
+    session_interrupted = signal_number;
 }
 
 void session_catch_interrupts(void) {
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
     // The handler goes away with the first signal: the second one kills. No restart: a prompt stops waiting.
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+    for (size_t s = 0; s < sizeof caught / sizeof *caught; s++) {
+        bool ignored = sigaction(caught[s], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!ignored || caught[s] != SIGHUP) { // nohup
+            sigaction(caught[s], &action, NULL);
+        }
+    }
 }
 
 static bool should_abort(void *unused) {
@@ -236,6 +241,10 @@ static enum outcome decode_loop(struct session *session, struct text_out *out) {
         text_out_add(out, piece, length > 0 ? (size_t)length : 0);
         if (session_interrupted) {
             return OUTCOME_INTERRUPTED;
+        }
+        if (out->error) {
+            gn_error("cannot write to standard output: %s; generating stopped", strerror(out->error));
+            return OUTCOME_FAILED;
         }
         if (session->used >= capacity) {
             return OUTCOME_FULL;

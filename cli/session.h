@@ -27,7 +27,8 @@ struct session {
 
 enum outcome { OUTCOME_END, OUTCOME_LIMIT, OUTCOME_FULL, OUTCOME_INTERRUPTED, OUTCOME_FAILED };
 
-// Set by the first Ctrl-C.
+// The number of the first signal of those that ask a run to end: SIGINT (Ctrl-C), SIGTERM, SIGHUP. 0: none came. The
+// run then ends in order, so that its trace and its hot set are whole. The exit code is EXIT_SIGNALLED and this.
 extern volatile sig_atomic_t session_interrupted;
 void session_catch_interrupts(void);
 

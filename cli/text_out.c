@@ -1,5 +1,6 @@
 #include "text_out.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,9 @@ static void write_out(struct text_out *out, const char *text, size_t length) {
     if (length == 0) {
         return;
     }
-    fwrite(text, 1, length, stdout);
-    fflush(stdout);
+    if (!out->error && (fwrite(text, 1, length, stdout) != length || fflush(stdout))) {
+        out->error = errno;
+    }
     out->last = text[length - 1];
     if (out->keep) {
         char *kept = realloc(out->kept, out->n_kept + length + 1);
@@ -51,8 +53,7 @@ void text_out_add(struct text_out *out, const char *text, size_t length) {
 void text_out_end(struct text_out *out, char **reply) {
     write_out(out, out->pending, out->n_pending);
     if (out->last != '\n') {
-        putchar('\n');
-        fflush(stdout);
+        write_out(&(struct text_out){.error = out->error}, "\n", 1); // no part of what is kept
     }
     if (reply) {
         *reply = out->kept ? out->kept : calloc(1, 1);

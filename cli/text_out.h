@@ -11,6 +11,7 @@ struct text_out {
     char *kept;
     size_t n_kept;
     char last;
+    int error; // errno of the first write that failed; what comes after it is not written
 };
 
 void text_out_add(struct text_out *out, const char *text, size_t length);

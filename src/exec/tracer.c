@@ -158,6 +158,9 @@ void gn_tracer_add(struct gn_tracer *tracer, const struct gn_cache *cache, const
     place(tracer, routing);
     tracer->events++;
     int failed = add_rows(tracer, cache, routing);
+    if (!failed && routing->layer->index + 1 == tracer->n_layers) { // a process that is killed has written its tokens
+        failed = gn_trace_writer_flush(tracer->writer);
+    }
     if (failed) {
         report(tracer, failed);
         gn_trace_writer_close(tracer->writer);

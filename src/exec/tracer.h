@@ -7,6 +7,9 @@
 //   step   the token's place in the turn. In decode, all tokens of a batch have that of the first: they are one event
 //   weight 0: the router's weights are not ours to see
 //
+// The rows of a batch are handed to the kernel after its last layer: a process that is killed leaves a trace that can
+// be read, of all batches but the one that ran.
+//
 // Call with the stream's lock held.
 #pragma once
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # What is written: no output overwrites what is read, or another output, and nothing is lost when a run is stopped.
-# usage: test_outputs.sh GUANACO OTHER_PROGRAM PLUGIN DEMO.gguf GUANACO-SYNTH
+# usage: test_outputs.sh GUANACO OTHER_PROGRAM PLUGIN DEMO.gguf DYING-PLUGIN
 set -u
-guanaco=$1 other=$2 plugin=$3 demo=$4 synth=$5
+guanaco=$1 other=$2 plugin=$3 demo=$4 dying=$5
 tmp=$(mktemp -d) || exit 1
 . "$(dirname "$0")/../support/program.sh"
 
@@ -96,5 +96,79 @@ cp "$tmp/hot" "$tmp/hot-before"
 attempt sh -c "(trap '' XFSZ; ulimit -f 0; '$guanaco' run -m '$tmp/m.gguf' -t 1 -n 8 -p x --hot-set '$tmp/hot') 2>&1 | cat"
 says "a write that fails" out "the hot set cannot be saved .*File too large"
 cmp -s "$tmp/hot" "$tmp/hot-before" || failed "a write that fails: the old hot set is gone"
+
+# ---- a signal that asks a run to end: the trace and the hot set are whole
+stopped() { # SIGNAL EXIT-CODE
+    rm -f "$tmp/t.csv" "$tmp/hot" "$tmp/out"
+    "$guanaco" run -m "$tmp/m.gguf" --temp 0 -t 1 -c 32768 -p "It was" --trace "$tmp/t.csv" --hot-set "$tmp/hot" \
+        >"$tmp/out" 2>"$tmp/err" </dev/null &
+    pid=$!
+    tries=0
+    while [ "$(wc -c <"$tmp/out")" -lt 20 ] && [ $tries -lt 240 ]; do
+        sleep 0.25
+        tries=$((tries + 1))
+    done
+    kill "-$1" $pid
+    wait $pid
+    code=$?
+    [ $code = "$2" ] || failed "SIG$1: exit code $code, not $2"
+    [ "$(head -c 8 "$tmp/hot")" = GNHOTSET ] || failed "SIG$1: no hot set"
+    works "the trace after SIG$1" simulate "$tmp/t.csv" --budget 25%
+}
+stopped TERM 143
+stopped HUP 129
+stopped INT 130
+
+# A program that is killed leaves the trace of all that it has decoded.
+mkfifo "$tmp/said"
+rm -f "$tmp/t.csv"
+GUANACO_TRACE="$tmp/t.csv" timeout 60 "$other" "$tmp/m.gguf" "$plugin" 8 wait >"$tmp/said" 2>"$tmp/err" &
+pid=$!
+read -r _ <"$tmp/said"
+kill -TERM $pid
+wait $pid
+works "the trace of a program that is killed" simulate "$tmp/t.csv" --budget 25% --csv
+[ "$(grep -c '^[0-9]*,1,' "$tmp/t.csv")" = 192 ] || # 8 tokens, 6 layers, 4 experts
+    failed "the trace of a program that is killed: $(grep -c '^[0-9]*,1,' "$tmp/t.csv") rows, not 192"
+
+# ---- standard streams that are closed, or full
+works "closed standard streams" sh -c "exec '$guanaco' run -m '$tmp/m.gguf' -t 1 -n 8 -p x --trace '$tmp/t.csv' <&- >&- 2>&-"
+works "the trace of closed standard streams" simulate "$tmp/t.csv" --budget 25%
+GUANACO_TRACE="$tmp/t.csv" works "closed standard streams, another program" \
+    sh -c "exec timeout 60 '$other' '$tmp/m.gguf' '$plugin' 8 <&- >&-"
+works "the trace of closed standard streams, another program" simulate "$tmp/t.csv" --budget 25%
+gives "closed standard streams are passed on" "/dev/null /dev/null" \
+    sh -c "'$guanaco' exec -- sh -c 'echo \$(readlink /proc/self/fd/0) \$(readlink /proc/\$\$/fd/2) >\"$tmp/shown\"' <&- 2>&- && cat '$tmp/shown'"
+if [ -w /dev/full ]; then
+    full() { # NAME COMMAND...
+        name=$1
+        shift
+        attempt sh -c 'exec "$@" >/dev/full' sh "$@"
+        [ $code = 1 ] || failed "$name > /dev/full: exit code $code"
+        [ "$(grep -c 'error: cannot write to standard output' "$tmp/err")" = 1 ] || failed "$name > /dev/full: not one line"
+    }
+    full "run" "$guanaco" run -m "$tmp/m.gguf" -t 1 -n 100000 -c 4096 --temp 0 -p "It was"
+    full "inspect" "$guanaco" inspect "$tmp/m.gguf"
+    full "inspect --json" "$guanaco" inspect "$tmp/m.gguf" --json
+    full "simulate" "$guanaco" simulate "$tmp/t.csv"
+    for command in "" run exec inspect simulate bench; do
+        # shellcheck disable=SC2086
+        full "$command --help" "$guanaco" $command --help
+    done
+    full "--version" "$guanaco" --version
+else
+    echo "LEFT OUT: full standard streams: there is no /dev/full"
+fi
+
+# ---- the process that measures a model dies
+dies() { # NAME SIGNAL TEXT
+    refuses "$1" 1 "the process that measures $tmp/m.gguf $3" \
+        env GUANACO_PLUGIN="$dying" DYING_PLUGIN="$2" "$guanaco" run -m "$tmp/m.gguf" -p x
+    grep -q "damaged" "$tmp/err" && [ "$2" != 11 ] && failed "$1: it is told as damage"
+}
+dies "killed" 9 "was killed by signal 9 (Killed), as the kernel does when memory is short"
+dies "terminated" 15 "was killed by signal 15 (Terminated)"
+dies "crashed" 11 "crashed with signal 11 (Segmentation fault)"
+dies "ended" 0 "ended with exit code 3"
 
 finish
