@@ -12,6 +12,7 @@
 #include "report_file.h"
 #include "threads.h"
 
+#include "config/input_file.h"
 #include "config/knob_files.h"
 #include "config/log.h"
 
@@ -49,7 +50,7 @@ static bool read_text(struct work *work) {
     if (!path) {
         return true;
     }
-    FILE *file = fopen(path, "re");
+    FILE *file = gn_input_open(path);
     work->text = file ? calloc(1, TEXT_MOST + 1) : NULL;
     size_t got = work->text ? fread(work->text, 1, TEXT_MOST, file) : 0;
     bool failed = !work->text || ferror(file);

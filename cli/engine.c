@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool engine_find_plugin(char *path, size_t size, char *why, size_t why_size) {
@@ -15,7 +16,9 @@ bool engine_find_plugin(char *path, size_t size, char *why, size_t why_size) {
     bool set = given && *given;
     bool fits =
         set ? (size_t)snprintf(path, size, "%s", given) < size : beside_program("../lib/libguanaco.so", path, size);
-    if (!fits || access(path, R_OK) != 0) {
+    struct stat status;
+    // Opening a FIFO would wait.
+    if (!fits || access(path, R_OK) != 0 || stat(path, &status) || !S_ISREG(status.st_mode)) {
         snprintf(why, why_size, "the streaming plugin is not at %s%s; %s", path, set ? " (GUANACO_PLUGIN)" : "",
                  set ? "correct the variable or unset it" : "build it with make, or name it in GUANACO_PLUGIN");
         return false;

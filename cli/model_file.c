@@ -128,6 +128,16 @@ static void read_metadata(struct model_file *model, const struct gguf_header *he
     }
 }
 
+struct shard {
+    uint64_t count, number; // of how many, and which, from 0
+};
+
+// A file that does not say to be one of several is whole: its number means nothing then, as in llama.cpp.
+static struct shard read_place(const struct gguf_header *header) {
+    uint64_t count = gguf_header_number(header, "split.count", 1);
+    return count > 1 ? (struct shard){count, gguf_header_number(header, "split.no", 0)} : (struct shard){1, 0};
+}
+
 static bool read_shard(struct model_file *model, uint32_t number, char *why, size_t why_size) {
     struct gguf_header header;
     const char *path = model->shards[number];
@@ -135,8 +145,8 @@ static bool read_shard(struct model_file *model, uint32_t number, char *why, siz
         return false;
     }
     bool good = true;
-    uint64_t count = gguf_header_number(&header, "split.count", 1), no = gguf_header_number(&header, "split.no", 0);
-    if ((count > 1 ? count : 1) != model->n_shards || no != number) {
+    struct shard shard = read_place(&header);
+    if (shard.count != model->n_shards || shard.number != number) {
         snprintf(why, why_size, "%s is shard %u of %u by its name, but not by its header; get the shards again", path,
                  number + 1, model->n_shards);
         good = false;
@@ -179,9 +189,9 @@ static bool open_shards(struct model_file *model, const char *path, char *why, s
     if (!gguf_header_read(path, &header, why, why_size)) {
         return false;
     }
-    uint64_t count = gguf_header_number(&header, "split.count", 1), number = gguf_header_number(&header, "split.no", 0);
+    struct shard shard = read_place(&header);
+    uint64_t count = shard.count, number = shard.number;
     gguf_header_free(&header);
-    count = count > 1 ? count : 1;
     if (count > 10000 || number >= count) {
         snprintf(why, why_size, "%s has a damaged header: it says to be shard %llu of %llu; get it again", path,
                  (unsigned long long)number + 1, (unsigned long long)count);

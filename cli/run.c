@@ -9,6 +9,7 @@
 #include "session.h"
 #include "threads.h"
 
+#include "config/input_file.h"
 #include "config/knob_files.h"
 #include "config/log.h"
 
@@ -97,7 +98,7 @@ static bool read_prompt(struct run *run) {
         return run->prompt;
     } else if (from_stdin || options->prompt_file) {
         const char *name = from_stdin ? "standard input" : options->prompt_file;
-        FILE *from = from_stdin ? stdin : fopen(options->prompt_file, "re");
+        FILE *from = from_stdin ? stdin : gn_input_open(options->prompt_file);
         run->prompt = from ? read_all(from) : NULL;
         if (!run->prompt) {
             snprintf(run->why, sizeof run->why, "cannot read the prompt from %s: %s", name, strerror(errno));

@@ -40,8 +40,8 @@ static int show_one(const char *text, char shown[static 17]) {
         shown[length] = '\0';
         return length;
     }
-    for (int i = 0; i < n; i++) {
-        snprintf(shown + 4 * i, 5, "\\x%02x", (unsigned)(unsigned char)text[i]);
+    for (int i = 0; i < n; i++, shown += 4) {
+        snprintf(shown, 5, "\\x%02x", (unsigned)(unsigned char)text[i]);
     }
     return n;
 }

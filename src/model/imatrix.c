@@ -1,5 +1,7 @@
 #include "model/imatrix.h"
 
+#include "config/input_file.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -320,19 +322,9 @@ int gn_imatrix_read(const char *path, const struct gn_expert_map *map, float *ch
         n += map->layers[l]->n_experts;
     }
     memset(chance, 0, n * sizeof *chance);
-    struct stat status;
     struct reading reading = {.map = map, .alignment = ALIGNMENT};
-    int failed = 0;
-    if (stat(path, &status)) {
-        failed = -errno;
-    } else if (!S_ISREG(status.st_mode)) { // opening a FIFO would wait
-        reading.why = "it is no regular file";
-        failed = -EINVAL;
-    }
-    if (!failed) {
-        reading.file = fopen(path, "re");
-        failed = reading.file ? read_open(&reading, chance) : -errno;
-    }
+    reading.file = gn_input_open(path);
+    int failed = reading.file ? read_open(&reading, chance) : -errno;
     if (reading.file) {
         fclose(reading.file);
     }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 static _Atomic(const struct guanaco_policy *) registered;
 
@@ -49,6 +50,11 @@ static const char *defect(const struct guanaco_policy *policy) {
 }
 
 static int load(const char *path, const struct guanaco_policy **policy, char *why, size_t why_size) {
+    struct stat status;
+    if (!stat(path, &status) && !S_ISREG(status.st_mode)) { // opening a FIFO would wait
+        snprintf(why, why_size, "cannot load it: %s is no regular file", path);
+        return -ENOEXEC;
+    }
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!object) {
         snprintf(why, why_size, "cannot load it: %s", dlerror());

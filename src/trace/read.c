@@ -1,5 +1,7 @@
 #include "trace/parse.h"
 
+#include "config/input_file.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -113,7 +115,7 @@ static int read_lines(struct gn_trace_reading *reading, FILE *file, char *line) 
 int gn_trace_read(const char *path, struct gn_trace *trace, char *why, size_t why_size) {
     struct gn_trace_reading reading = {.trace = trace, .path = path, .why = why, .why_size = why_size};
     memset(trace, 0, sizeof *trace);
-    FILE *file = fopen(path, "re");
+    FILE *file = gn_input_open(path);
     if (!file) {
         int failed = -errno;
         snprintf(why, why_size, "%s: %s", path, strerror(-failed));

@@ -1,4 +1,5 @@
-// Writes a tiny dense model with a chat template, the tokenizer taken from the demo model. For test_cli.sh.
+// Writes a tiny dense model with a chat template, the tokenizer taken from the demo model. Its header has the number of
+// a shard, as a file that was joined from shards may, and is whole all the same. For test_cli.sh.
 #include "gguf.h"
 
 #include <stdbool.h>
@@ -40,6 +41,7 @@ int main(int argc, char **argv) {
     gguf_set_val_u32(file, "llama.feed_forward_length", FF);
     gguf_set_val_u32(file, "llama.attention.head_count", HEADS);
     gguf_set_val_f32(file, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_set_val_u16(file, "split.no", 1); // without split.count, which alone makes it a shard
     gguf_set_val_str(file, "tokenizer.chat_template", "<|im_start|>{{ messages }}<|im_end|>");
     add("token_embd.weight", WIDTH, VOCABULARY);
     add("output_norm.weight", WIDTH, 0);

@@ -63,6 +63,26 @@ attempt plugged "GUANACO_HOT_SET=$tmp/prompt"
 [ $code = 1 ] || failed "GUANACO_HOT_SET of a text: exit code $code"
 unharmed "of another kind"
 
+# ---- what is read may be a FIFO that nobody writes: nothing waits
+reads() { # NAME CODE TEXT COMMAND...
+    name=$1 wanted=$2 text=$3
+    shift 3
+    refuses "$name" "$wanted" "$text" timeout 60 "$@"
+}
+reads "a FIFO as model" 1 "is not a regular file" "$guanaco" run -m "$tmp/fifo" -p x
+reads "a FIFO as model, inspect" 1 "is not a regular file" "$guanaco" inspect "$tmp/fifo"
+reads "a FIFO as prompt" 1 "holds no prompt" "$guanaco" run -m "$tmp/m.gguf" -f "$tmp/fifo"
+reads "a FIFO as text" 1 "cannot read a text from $tmp/fifo" "$guanaco" bench "$tmp/m.gguf" -f "$tmp/fifo"
+reads "a FIFO as policy" 1 "is no regular file" "$guanaco" run -m "$tmp/m.gguf" -p x --policy "$tmp/fifo"
+reads "a FIFO as policy, simulate" 2 "is no regular file" "$guanaco" simulate "$tmp/fifo" --policy "$tmp/fifo"
+reads "a FIFO as plugin" 1 "plugin is not at $tmp/fifo" env GUANACO_PLUGIN="$tmp/fifo" "$guanaco" run -m "$tmp/m.gguf" -p x
+reads "a FIFO as trace, simulate" 1 "the file ends before the first row" "$guanaco" simulate "$tmp/fifo"
+reads "a FIFO as the trace's model" 1 "ends before the first row" "$guanaco" simulate "$tmp/fifo" --model "$tmp/fifo"
+reads "a device as trace, simulate" 1 "a zero byte: this is no text" "$guanaco" simulate /dev/zero
+works "a FIFO as imatrix" run --imatrix "$tmp/fifo" -p x
+says "a FIFO as imatrix" err "warning: no expert counts are taken from the imatrix $tmp/fifo: it is no regular file"
+reads "a FIFO as program" 127 "is not a program" "$guanaco" exec -- "$tmp/fifo"
+
 # ---- two outputs in one file, which exists or does not
 refuses "two new outputs" 1 "both write" run --trace "$tmp/./new" --hot-set "$tmp/new" -p x
 refuses "two figures" 1 "both write" "$guanaco" bench "$tmp/m.gguf" --json "$tmp/x" --svg "$tmp/x"
@@ -82,6 +102,7 @@ works "a drawing" simulate "$tmp/t.csv" --budget 25% --svg "$tmp/t.svg"
 refuses "the trace as drawing" 1 "would overwrite the trace" simulate "$tmp/t.csv" --svg "$tmp/./t.csv"
 refuses "the model as drawing" 1 "is a GGUF file" simulate "$tmp/t.csv" --model "$tmp/m.gguf" --svg "$tmp/soft"
 works "the trace as it was" simulate "$tmp/t.csv" --budget 25%
+works "a trace by a pipe" sh -c "cat '$tmp/t.csv' | '$guanaco' simulate /dev/stdin --budget 25%"
 works "nobody's file" run --hot-set auto -p x
 [ -e "$tmp/m.guanaco-hot" ] || failed "a hot set beside the model: there is none"
 echo notes >"$tmp/m.guanaco-hot"
