@@ -3,6 +3,8 @@
 // tokens of an event use was used when the last of them did.
 #include "trace/replay.h"
 
+#include "trace/latest.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +14,15 @@ struct pool {
     const struct guanaco_policy *policy; // NULL: knows the future
     void *state;
     uint64_t used, budget;
-    bool *resident;      // [n_entries]
-    uint32_t *next;      // [n_entries] the event that wants it next
-    uint32_t *used_in;   // [n_entries] the last event that used it, counted from 1
-    uint32_t *placed_in; // [n_entries] the same, while an event is put in order
-    uint32_t *order;     // [n_entries] of the event
-    bool *missed;        // [largest event]
+    bool *resident;          // [n_entries]
+    uint32_t *next;          // [n_entries] the event that wants it next
+    uint32_t *used_in;       // [n_entries] the last event that used it, counted from 1
+    uint32_t *placed_in;     // [n_entries] the same, while an event is put in order
+    uint32_t *order;         // [n_entries] of the event
+    bool *missed;            // [largest event]
+    uint32_t *first;         // [n_layers] the first entry of a layer
+    struct gn_latest latest; // of the residents, for who knows the future
+    struct gn_wanted *aside; // [largest event] taken out of it, but in use
     uint32_t event;
     uint64_t evictions;
 };
@@ -32,6 +37,14 @@ static void pool_close(struct pool *pool) {
     free(pool->placed_in);
     free(pool->order);
     free(pool->missed);
+    free(pool->first);
+    free(pool->latest.noted);
+    free(pool->aside);
+}
+
+static size_t uses_of_all(const struct gn_replay_events *events) {
+    const struct gn_replay_event *last = &events->events[events->n_events - 1];
+    return (size_t)last->first + last->n;
 }
 
 static int pool_open(struct pool *pool) {
@@ -42,8 +55,15 @@ static int pool_open(struct pool *pool) {
     pool->placed_in = calloc(n, sizeof *pool->placed_in);
     pool->order = calloc(n, sizeof *pool->order);
     pool->missed = calloc(pool->events->largest, sizeof *pool->missed);
-    if (!pool->missed || !pool->resident || !pool->next || !pool->used_in || !pool->placed_in || !pool->order) {
+    pool->first = calloc(pool->events->n_layers, sizeof *pool->first);
+    pool->aside = calloc(pool->events->largest, sizeof *pool->aside);
+    pool->latest.noted = pool->policy ? NULL : calloc(uses_of_all(pool->events), sizeof *pool->latest.noted);
+    if (!pool->first || !pool->aside || (!pool->policy && !pool->latest.noted) || !pool->missed || !pool->resident ||
+        !pool->next || !pool->used_in || !pool->placed_in || !pool->order) {
         return -ENOMEM;
+    }
+    for (uint32_t l = 1; l < pool->events->n_layers; l++) {
+        pool->first[l] = pool->first[l - 1] + pool->events->layers[l - 1].n_experts;
     }
     if (pool->policy) {
         struct gn_parameters parameters;
@@ -60,15 +80,24 @@ static bool in_use(const void *context, uint32_t entry) {
     return pool->used_in[entry] == pool->event;
 }
 
-static uint32_t wanted_latest(const struct pool *pool) {
-    uint32_t latest = GN_NONE;
-    for (uint32_t entry = 0; entry < pool->events->n_entries; entry++) {
-        if (pool->resident[entry] && !in_use(pool, entry) &&
-            (latest == GN_NONE || pool->next[entry] > pool->next[latest])) {
-            latest = entry;
+// The resident that is wanted again latest, of those that the event does not use.
+static uint32_t wanted_latest(struct pool *pool) {
+    struct gn_wanted wanted;
+    uint32_t found = GN_NONE, n_aside = 0;
+    while (found == GN_NONE && gn_latest_take(&pool->latest, &wanted)) {
+        if (!pool->resident[wanted.entry] || pool->next[wanted.entry] != wanted.next) {
+            continue; // it was used since, or has gone
+        }
+        if (in_use(pool, wanted.entry)) {
+            pool->aside[n_aside++] = wanted;
+        } else {
+            found = wanted.entry;
         }
     }
-    return latest;
+    while (n_aside > 0) {
+        gn_latest_add(&pool->latest, pool->aside[--n_aside]);
+    }
+    return found;
 }
 
 static uint64_t bytes_of(const struct pool *pool, uint32_t entry) {
@@ -129,16 +158,16 @@ static void run(struct pool *pool, const struct gn_trace *trace, struct gn_repla
         }
         pool->event = e + 1;
         for (uint32_t i = event->first; i < event->first + event->n; i++) {
-            pool->next[events->entries[i]] = events->next[i];
-        }
-        uint32_t first_entry = events->entries[event->first];
-        while (first_entry > 0 && events->layer_of[first_entry - 1] == event->layer) {
-            first_entry--;
+            uint32_t entry = events->entries[i];
+            pool->next[entry] = events->next[i];
+            if (!pool->policy) {
+                gn_latest_add(&pool->latest, (struct gn_wanted){events->next[i], entry});
+            }
         }
         for (uint32_t i = 0; i < event->n; i++) {
             pool->missed[i] = !pool->resident[events->entries[event->first + i]];
         }
-        for (uint32_t i = put_in_order(pool, trace->rows + first, row - first, first_entry); i-- > 0;) {
+        for (uint32_t i = put_in_order(pool, trace->rows + first, row - first, pool->first[event->layer]); i-- > 0;) {
             use(pool, pool->order[i]);
         }
         shrink(pool);
