@@ -3,6 +3,7 @@
 #include "standard.h"
 
 #include "config/log.h"
+#include "config/numbers.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -98,5 +99,6 @@ static int run_command(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     standard_open();
+    gn_numbers_begin(); // for good: no library that is preloaded changes how figures are written
     return standard_finish(run_command(argc, argv));
 }

@@ -40,6 +40,8 @@ how() {
     overlay) echo "to be root, where an overlay can be mounted" ;;
     disk) echo "a build folder on a disk: make test BUILD=/some/disk/build" ;;
     netns) echo "to be root, where a network namespace can be made: ip from iproute2" ;;
+    locale) echo "localedef, from the package libc-bin" ;;
+    dev-full) echo "a /dev/full that may be written" ;;
     *) echo "see the test" ;;
     esac
 }

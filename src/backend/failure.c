@@ -1,5 +1,6 @@
 #include "backend/backend.h"
 #include "config/log.h"
+#include "config/numbers.h"
 #include "stats/stats.h"
 
 #include <pthread.h>
@@ -14,7 +15,7 @@ void gn_fail(const char *format, ...) {
     va_list args;
     va_start(args, format);
     pthread_mutex_lock(&lock);
-    vsnprintf(last, sizeof last, format, args);
+    gn_vformat(last, sizeof last, format, args);
     gn_error("%s", last);
     pthread_mutex_unlock(&lock);
     va_end(args);

@@ -1,6 +1,7 @@
 #include "backend/gpu_tier.h"
 
 #include "config/log.h"
+#include "config/numbers.h"
 #include "stats/stats.h"
 
 #include <stdio.h>
@@ -235,9 +236,9 @@ static bool take_graph(struct gn_gpu_tier *tier, const struct gn_gpu_layers *lay
 
 void gn_gpu_tier_describe(const struct gn_gpu_tier *tier, char *text, size_t size) {
     uint32_t slots = gn_cache_slots(tier->experts.cache), experts = gn_cache_entries(tier->experts.cache);
-    snprintf(text, size, "%s computes up to %u experts (%.0f %% of those of %u layers) that it holds in %.1f MiB, %s",
-             tier->device.name, slots, 100.0 * slots / experts, tier->experts.n_served, (double)tier->bytes / MIB,
-             tier->policy->name);
+    gn_format(text, size, "%s computes up to %u experts (%.0f %% of those of %u layers) that it holds in %.1f MiB, %s",
+              tier->device.name, slots, 100.0 * slots / experts, tier->experts.n_served, (double)tier->bytes / MIB,
+              tier->policy->name);
 }
 
 // Takes the pools, making the tier smaller until they fit. Returns how many layers it serves; 0: it is not open, a line

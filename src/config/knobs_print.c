@@ -1,5 +1,6 @@
 // Values and the table of knobs as text.
 #include "config/knobs.h"
+#include "config/numbers.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,7 +17,7 @@ char *gn_format_bytes(uint64_t bytes, char *buffer) {
     for (; number >= 1023.995 && unit + 1 < sizeof units / sizeof *units; unit++) {
         number /= 1024;
     }
-    snprintf(buffer, 32, "%.2f %s", number, units[unit]);
+    gn_format(buffer, 32, "%.2f %s", number, units[unit]);
     return buffer;
 }
 
@@ -36,7 +37,7 @@ char *gn_knob_format(enum gn_knob knob, int64_t value, char *buffer) {
     if (info->choices) {
         snprintf(buffer, 32, "%s", info->choices[value]);
     } else if (info->kind == GN_KIND_SHARE && value < 0) {
-        value == -1 ? snprintf(buffer, 32, "min") : snprintf(buffer, 32, "%.2f%%", gn_knob_share(value) * 100);
+        value == -1 ? snprintf(buffer, 32, "min") : gn_format(buffer, 32, "%.2f%%", gn_knob_share(value) * 100);
     } else if (info->kind == GN_KIND_FRACTION) {
         format_fraction(value, buffer);
     } else {

@@ -1,5 +1,6 @@
 #include "config/log.h"
 
+#include "config/numbers.h"
 #include "config/printable.h"
 
 #include <stdarg.h>
@@ -20,7 +21,7 @@ void gn_log(enum gn_log_level level, const char *format, ...) {
     char line[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    gn_vformat(line, sizeof line, format, args);
     va_end(args);
     char shown[2 * sizeof line]; // what a file says is in it, maybe
     fprintf(stderr, "guanaco: %s%s\n", prefix[level], gn_printable(line, shown, sizeof shown));

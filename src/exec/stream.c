@@ -1,6 +1,7 @@
 #include "exec/stream.h"
 
 #include "config/log.h"
+#include "config/numbers.h"
 #include "config/output_file.h"
 #include "exec/fetch.h"
 #include "exec/locking.h"
@@ -464,17 +465,17 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
     char bytes[32];
     uint32_t slots = gn_cache_slots(stream->cache);
-    snprintf(text, size,
-             "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s%s%s",
-             stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
-             experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
-             stream->held                    ? "in the page cache"
-             : direct == stream->map.n_files ? "O_DIRECT"
-             : direct                        ? "O_DIRECT for some files"
-                                             : "buffered",
-             stream->policy->name, held[stream->dense],
-             stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "", name ? ", of " : "",
-             name ? name : "");
+    gn_format(text, size,
+              "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s%s%s",
+              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
+              experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
+              stream->held                    ? "in the page cache"
+              : direct == stream->map.n_files ? "O_DIRECT"
+              : direct                        ? "O_DIRECT for some files"
+                                              : "buffered",
+              stream->policy->name, held[stream->dense],
+              stream->locks.n > 0 && stream->dense != GN_DENSE_LOCK ? ", locked" : "", name ? ", of " : "",
+              name ? name : "");
 }
 
 bool gn_stream_held_above(const struct gn_stream *stream, uint32_t layer, uint32_t expert) {

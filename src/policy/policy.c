@@ -1,5 +1,6 @@
 #include "policy/policy.h"
 
+#include "config/numbers.h"
 #include "config/parse.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@ static void list_parameters(const struct guanaco_policy *policy, char *text, siz
     size_t used = (size_t)snprintf(text, size, "%s", is_parameter(policy, 0) ? "" : "none");
     for (size_t i = 0; is_parameter(policy, i) && used < size; i++) {
         const struct guanaco_policy_parameter *parameter = &policy->parameters[i];
-        used += (size_t)snprintf(text + used, size - used, "%s%s (%g to %g, default %g)", i ? ", " : "", parameter->key,
-                                 parameter->least, parameter->most, parameter->fallback);
+        used += (size_t)gn_format(text + used, size - used, "%s%s (%g to %g, default %g)", i ? ", " : "",
+                                  parameter->key, parameter->least, parameter->most, parameter->fallback);
     }
 }
 

@@ -120,7 +120,8 @@ cmp -s "$tmp/hot" "$tmp/hot-before" || failed "a write that fails: the old hot s
 
 # ---- a signal that asks a run to end: the trace and the hot set are whole
 stopped() { # SIGNAL EXIT-CODE
-    rm -f "$tmp/t.csv" "$tmp/hot" "$tmp/out"
+    rm -f "$tmp/t.csv" "$tmp/hot"
+    : >"$tmp/out"
     "$guanaco" run -m "$tmp/m.gguf" --temp 0 -t 1 -c 32768 -p "It was" --trace "$tmp/t.csv" --hot-set "$tmp/hot" \
         >"$tmp/out" 2>"$tmp/err" </dev/null &
     pid=$!
@@ -178,7 +179,7 @@ if [ -w /dev/full ]; then
     done
     full "--version" "$guanaco" --version
 else
-    echo "LEFT OUT: full standard streams: there is no /dev/full"
+    skipped dev-full "a standard output that is full"
 fi
 
 # ---- the process that measures a model dies
