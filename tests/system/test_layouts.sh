@@ -101,7 +101,8 @@ else
 fi
 
 # A block device, as one that holds nothing but the model.
-device=$(losetup --read-only --find --show "$tmp/one.gguf" 2>/dev/null) || device=
+cp "$tmp/one.gguf" "$tmp/device" && truncate --size %4096 "$tmp/device" # a device has whole sectors
+device=$(losetup --read-only --find --show "$tmp/device" 2>/dev/null) || device=
 if [ -n "$device" ]; then
     layout "on a block device" "$device"
     ! grep -q "cannot open\|without a" "$tmp/err" || failed "on a block device: experts are written to a file of their own"
