@@ -70,8 +70,10 @@ static ssize_t pread_retrying(int fd, void *to, size_t bytes, uint64_t offset) {
 // Why a file opened with O_DIRECT cannot be read directly, or NULL. The real read catches file systems that accept the
 // flag and then refuse, and kernels whose statx() does not know.
 static const char *refused_direct(int fd) {
+    struct stat status;
     struct statfs fs;
-    if (fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
+    bool device = fstat(fd, &status) == 0 && S_ISBLK(status.st_mode); // its node lies on a tmpfs, its bytes do not
+    if (!device && fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
         return "it lies in memory, on a tmpfs";
     }
     const char *why = refused_by_statx(fd);
