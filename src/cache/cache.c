@@ -7,7 +7,7 @@
 
 struct slot {
     uint32_t entry;     // GN_NONE when free
-    uint32_t next_free; // while free
+    uint32_t next_free; // while free, or closed
     uint64_t event;     // the last event that used it
     bool hot;           // its expert is pinned: in a list of hot ones, and not known to the policy
 };
@@ -20,6 +20,9 @@ struct gn_cache {
     struct gn_layout layout;
     struct slot *slots;
     uint32_t *free_slot; // [size classes] the first of those that are free; GN_NONE: none is
+    uint32_t *closed;    // [size classes] the same of those that may not be used
+    uint32_t *n_open;    // [size classes] slots that may be used
+    uint32_t *target;    // [size classes] what n_open is to become
     uint64_t event;
     const struct guanaco_policy *policy;
     void *policy_state;
@@ -38,12 +41,16 @@ static int make_slots(struct gn_cache *cache) {
     uint32_t n = cache->layout.n_slots;
     cache->slots = calloc(n ? n : 1, sizeof *cache->slots);
     cache->free_slot = malloc(cache->layout.n_classes * sizeof *cache->free_slot);
-    if (!cache->slots || !cache->free_slot) {
+    cache->closed = malloc(cache->layout.n_classes * sizeof *cache->closed);
+    cache->n_open = malloc(cache->layout.n_classes * sizeof *cache->n_open);
+    cache->target = malloc(cache->layout.n_classes * sizeof *cache->target);
+    if (!cache->slots || !cache->free_slot || !cache->closed || !cache->n_open || !cache->target) {
         return -ENOMEM;
     }
     for (uint32_t c = 0; c < cache->layout.n_classes; c++) {
         const struct gn_size_class *class = &cache->layout.classes[c];
-        cache->free_slot[c] = GN_NONE;
+        cache->free_slot[c] = cache->closed[c] = GN_NONE;
+        cache->n_open[c] = class->n_slots;
         for (uint32_t i = class->n_slots; i-- > 0;) {
             uint32_t slot = class->first_slot + i;
             cache->slots[slot].entry = GN_NONE;
@@ -197,6 +204,9 @@ void gn_cache_close(struct gn_cache *cache) {
     free(cache->layer_of);
     free(cache->slot_of);
     free(cache->free_slot);
+    free(cache->closed);
+    free(cache->n_open);
+    free(cache->target);
     free(cache->slots);
     free(cache);
 }
@@ -331,13 +341,14 @@ static uint32_t evict(struct gn_cache *cache, uint32_t entry) {
     return take_slot(cache, entry);
 }
 
-// The layer of the class that holds most beyond its share; `own` when none does.
-static uint32_t most_over(const struct gn_cache *cache, uint32_t own) {
-    uint32_t most = 0, layer = own;
+// The layer of the class that holds most beyond its share, or least below it, if that is more than `above`; else
+// GN_NONE.
+static uint32_t fullest(const struct gn_cache *cache, uint32_t class, int64_t above) {
+    uint32_t layer = GN_NONE;
     for (uint32_t l = 0; l < cache->n_layers; l++) {
-        uint32_t share = gn_shares_of(cache->shares, l);
-        if (cache->layout.class_of_layer[l] == cache->layout.class_of_layer[own] && cache->held[l] > share + most) {
-            most = cache->held[l] - share;
+        int64_t over = (int64_t)cache->held[l] - gn_shares_of(cache->shares, l);
+        if (cache->layout.class_of_layer[l] == class && cache->counts.of_layer[l].resident > 0 && over > above) {
+            above = over;
             layer = l;
         }
     }
@@ -375,8 +386,8 @@ static bool has_room(const struct gn_cache *cache, uint32_t entry) {
 
 static uint32_t victim_for(struct gn_cache *cache, uint32_t entry) {
     bool of_another = cache->shares && has_room(cache, entry);
-    uint32_t group = of_another ? most_over(cache, cache->layer_of[entry]) : group_of(cache, entry);
-    return cache->error ? GN_NONE : victim_in(cache, group);
+    uint32_t group = of_another ? fullest(cache, class_of(cache, entry), 0) : GN_NONE;
+    return cache->error ? GN_NONE : victim_in(cache, group == GN_NONE ? group_of(cache, entry) : group);
 }
 
 // A slot for the entry, which is not in it yet.
@@ -463,6 +474,71 @@ void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot) {
     give_back(cache, class_of(cache, entry), slot);
 }
 
+// The expert of a size class that is to go first; with shares, one of the layer that has most for its share.
+static uint32_t victim_of_class(struct gn_cache *cache, uint32_t class) {
+    uint32_t group = cache->shares ? fullest(cache, class, INT64_MIN) : class;
+    return cache->error || group == GN_NONE ? GN_NONE : victim_in(cache, group);
+}
+
+static uint32_t close_slot(struct gn_cache *cache, uint32_t class) {
+    uint32_t slot = cache->free_slot[class];
+    if (slot != GN_NONE) {
+        cache->free_slot[class] = cache->slots[slot].next_free;
+    } else {
+        uint32_t victim = victim_of_class(cache, class);
+        if (victim == GN_NONE) { // all that are left are reserved
+            return GN_NONE;
+        }
+        slot = evict(cache, victim);
+    }
+    cache->slots[slot].next_free = cache->closed[class];
+    cache->closed[class] = slot;
+    cache->n_open[class]--;
+    return slot;
+}
+
+static uint32_t open_slot(struct gn_cache *cache, uint32_t class) {
+    uint32_t slot = cache->closed[class];
+    cache->closed[class] = cache->slots[slot].next_free;
+    cache->n_open[class]++;
+    give_back(cache, class, slot);
+    return slot;
+}
+
+void gn_cache_resize(struct gn_cache *cache, uint64_t budget, void (*changed)(void *context, uint32_t slot, bool open),
+                     void *context) {
+    gn_layout_cut(&cache->layout, budget, cache->target);
+    if (cache->shares) {
+        gn_shares_resize(cache->shares, cache->target);
+    }
+    for (uint32_t c = 0; c < cache->layout.n_classes; c++) {
+        while (cache->n_open[c] != cache->target[c]) {
+            bool open = cache->n_open[c] < cache->target[c];
+            uint32_t slot = open ? open_slot(cache, c) : close_slot(cache, c);
+            if (slot == GN_NONE) {
+                break;
+            }
+            changed(context, slot, open);
+        }
+    }
+}
+
+uint32_t gn_cache_open_slots(const struct gn_cache *cache) {
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < cache->layout.n_classes; c++) {
+        n += cache->n_open[c];
+    }
+    return n;
+}
+
+uint64_t gn_cache_open_bytes(const struct gn_cache *cache) {
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < cache->layout.n_classes; c++) {
+        bytes += cache->n_open[c] * cache->layout.classes[c].slot_bytes;
+    }
+    return bytes;
+}
+
 uint32_t gn_cache_peek(const struct gn_cache *cache, uint32_t entry) {
     return cache->slot_of[entry];
 }
@@ -508,11 +584,10 @@ uint64_t gn_cache_choices(const struct gn_cache *cache) {
 }
 
 uint32_t gn_cache_share(const struct gn_cache *cache, uint32_t layer) {
-    const struct gn_size_class *class = &cache->layout.classes[cache->layout.class_of_layer[layer]];
+    uint32_t open = cache->n_open[cache->layout.class_of_layer[layer]];
     uint32_t n_experts =
         (layer + 1 < cache->n_layers ? cache->first_entry[layer + 1] : cache->n_entries) - cache->first_entry[layer];
-    uint32_t most = class->n_slots < n_experts ? class->n_slots : n_experts;
-    return cache->shares ? gn_shares_of(cache->shares, layer) : most;
+    return cache->shares ? gn_shares_of(cache->shares, layer) : open < n_experts ? open : n_experts;
 }
 
 bool gn_cache_slot_hot(const struct gn_cache *cache, uint32_t slot) {

@@ -1,7 +1,8 @@
 // Which experts are in memory, and where. Decides; moves no bytes. The engine and the simulator run exactly this.
 //
 // A slot holds one whole expert. Slots come in size classes, cut once from a byte budget; a slot's class never changes.
-// One thread owns a cache. Nothing here allocates, locks or calls the kernel after gn_cache_open().
+// Slots can be closed for a time: gn_cache_resize(). One thread owns a cache. Nothing here allocates, locks or calls
+// the kernel after gn_cache_open().
 //
 // Use is in events. An event is what one layer uses in one step, each expert once:
 //
@@ -81,6 +82,15 @@ uint32_t gn_cache_reserve(struct gn_cache *cache, uint32_t entry); // GN_NONE: n
 // Its bytes are there. False: the expert has another slot by now, and this one is free again.
 bool gn_cache_fill(struct gn_cache *cache, uint32_t entry, uint32_t slot);
 void gn_cache_unreserve(struct gn_cache *cache, uint32_t entry, uint32_t slot); // its bytes will not come
+
+// Has fewer slots, or more again: as many of each class as `budget` bytes would have been cut into, never more than at
+// opening. Of those in use free ones are closed first, then those of the policy's victims, which leave as by an
+// eviction; a slot that is reserved stays open. Tells of each slot that is closed or opened; its place and its number
+// stay. Between events only.
+void gn_cache_resize(struct gn_cache *cache, uint64_t budget, void (*changed)(void *context, uint32_t slot, bool open),
+                     void *context);
+uint32_t gn_cache_open_slots(const struct gn_cache *cache); // slots that may be used
+uint64_t gn_cache_open_bytes(const struct gn_cache *cache); // of them
 
 // The slots and size classes that were cut from the budget, for whoever provides the memory.
 const struct gn_layout *gn_cache_layout(const struct gn_cache *cache);

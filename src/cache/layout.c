@@ -42,33 +42,35 @@ static uint32_t make_classes(const struct gn_cache_layer *layers, uint32_t n_lay
 }
 
 // Shares the budget among the classes in proportion to their experts' bytes; what rounding leaves goes, largest class
-// first, to whoever can still use a slot. No class gets more slots than it has experts.
-static void share_budget(struct gn_size_class *classes, uint32_t n_classes, uint64_t budget) {
+// first, to whoever can still use a slot. No class gets more than most[] slots.
+static void share_budget(const struct gn_layout *layout, uint64_t budget, const uint32_t *most, uint32_t *n_slots) {
+    const struct gn_size_class *classes = layout->classes;
     uint64_t total = 0, left = budget;
-    for (uint32_t c = 0; c < n_classes; c++) {
-        struct gn_size_class *class = &classes[c];
-        class->expert_bytes = class->slot_bytes * class->n_experts;
-        total += class->expert_bytes;
+    for (uint32_t c = 0; c < layout->n_classes; c++) {
+        total += classes[c].expert_bytes;
     }
-    for (uint32_t c = 0; c < n_classes; c++) {
-        struct gn_size_class *class = &classes[c];
-        double share = total ? (double)class->expert_bytes / (double)total : 0;
-        uint64_t slots = (uint64_t)((double)budget * share) / class->slot_bytes;
-        class->n_slots = slots < class->n_experts ? (uint32_t)slots : class->n_experts;
-        left -= class->n_slots * class->slot_bytes;
+    for (uint32_t c = 0; c < layout->n_classes; c++) {
+        double share = total ? (double)classes[c].expert_bytes / (double)total : 0;
+        uint64_t slots = (uint64_t)((double)budget * share) / classes[c].slot_bytes;
+        n_slots[c] = slots < most[c] ? (uint32_t)slots : most[c];
+        left -= n_slots[c] * classes[c].slot_bytes;
     }
-    for (uint32_t c = 0; c < n_classes; c++) {
-        struct gn_size_class *class = &classes[c];
-        while (class->n_slots < class->n_experts && left >= class->slot_bytes) {
-            class->n_slots++;
-            left -= class->slot_bytes;
+    for (uint32_t c = 0; c < layout->n_classes; c++) {
+        while (n_slots[c] < most[c] && left >= classes[c].slot_bytes) {
+            n_slots[c]++;
+            left -= classes[c].slot_bytes;
         }
     }
+}
+
+void gn_layout_cut(const struct gn_layout *layout, uint64_t budget, uint32_t *n_slots) {
+    share_budget(layout, budget, layout->class_slots, n_slots);
 }
 
 static void number_slots(struct gn_layout *layout) {
     for (uint32_t c = 0; c < layout->n_classes; c++) {
         struct gn_size_class *class = &layout->classes[c];
+        class->n_slots = layout->class_slots[c];
         class->first_slot = layout->n_slots;
         class->offset = layout->bytes;
         layout->n_slots += class->n_slots;
@@ -80,18 +82,26 @@ int gn_layout_open(struct gn_layout *layout, const struct gn_cache_layer *layers
     *layout = (struct gn_layout){0};
     layout->classes = calloc(n_layers, sizeof *layout->classes);
     layout->class_of_layer = calloc(n_layers, sizeof *layout->class_of_layer);
-    if (!layout->classes || !layout->class_of_layer) {
-        return -ENOMEM;
+    layout->class_slots = calloc(n_layers, sizeof *layout->class_slots);
+    uint32_t *experts = calloc(n_layers, sizeof *experts); // of each class: it has a use for no more slots
+    int failed = layout->classes && layout->class_of_layer && layout->class_slots && experts ? 0 : -ENOMEM;
+    if (!failed) {
+        layout->n_classes = make_classes(layers, n_layers, layout->classes, layout->class_of_layer);
+        for (uint32_t c = 0; c < layout->n_classes; c++) {
+            experts[c] = layout->classes[c].n_experts;
+            layout->classes[c].expert_bytes = layout->classes[c].slot_bytes * experts[c];
+        }
+        share_budget(layout, budget, experts, layout->class_slots);
+        number_slots(layout);
     }
-    layout->n_classes = make_classes(layers, n_layers, layout->classes, layout->class_of_layer);
-    share_budget(layout->classes, layout->n_classes, budget);
-    number_slots(layout);
-    return 0;
+    free(experts);
+    return failed;
 }
 
 void gn_layout_close(struct gn_layout *layout) {
     free(layout->classes);
     free(layout->class_of_layer);
+    free(layout->class_slots);
 }
 
 static const struct gn_size_class *class_of_slot(const struct gn_layout *layout, uint32_t slot) {

@@ -23,6 +23,7 @@ struct gn_size_class {
 struct gn_layout {
     struct gn_size_class *classes; // [n_classes] kind by kind, the largest slots first
     uint32_t *class_of_layer;      // [n_layers]
+    uint32_t *class_slots;         // [n_classes] n_slots of each
     uint32_t n_classes, n_slots;
     uint64_t bytes;
 };
@@ -30,6 +31,10 @@ struct gn_layout {
 // Returns 0 or -ENOMEM. layers are not empty: n_layers, n_experts and slot_bytes are not 0.
 int gn_layout_open(struct gn_layout *layout, const struct gn_cache_layer *layers, uint32_t n_layers, uint64_t budget);
 void gn_layout_close(struct gn_layout *layout); // also after a failure
+
+// Sets n_slots[n_classes] to how many slots of each class a smaller budget would have been cut into; never more than
+// there are.
+void gn_layout_cut(const struct gn_layout *layout, uint64_t budget, uint32_t *n_slots);
 
 uint64_t gn_layout_slot_offset(const struct gn_layout *layout, uint32_t slot);
 uint64_t gn_layout_slot_bytes(const struct gn_layout *layout, uint32_t slot);

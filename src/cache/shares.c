@@ -124,6 +124,11 @@ void gn_shares_event(struct gn_shares *shares) {
     shares->period++;
 }
 
+void gn_shares_resize(struct gn_shares *shares, const uint32_t *class_slots) {
+    memcpy(shares->class_slots, class_slots, shares->n_classes * sizeof *class_slots);
+    share_out(shares);
+}
+
 uint32_t gn_shares_of(const struct gn_shares *shares, uint32_t layer) {
     return shares->layers[layer].share;
 }

@@ -33,3 +33,5 @@ void gn_shares_close(struct gn_shares *shares); // NULL is allowed
 void gn_shares_use(struct gn_shares *shares, uint32_t layer, uint32_t entry);
 void gn_shares_event(struct gn_shares *shares); // an event begins: shares may change
 uint32_t gn_shares_of(const struct gn_shares *shares, uint32_t layer);
+// The classes have so many slots from now on: [n_classes], copied.
+void gn_shares_resize(struct gn_shares *shares, const uint32_t *class_slots);

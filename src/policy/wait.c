@@ -275,6 +275,10 @@ static uint32_t wait_victim(void *state, uint32_t size_class, bool (*busy)(const
         if (layer->looked_at != wait->event) {
             find_least(wait, l, busy, context);
         }
+        if (layer->least == GN_NONE) { // what came in at this event may be free by now: slots go between events, too
+            layer->n_low = 0;
+            find_least(wait, l, busy, context);
+        }
         if (layer->least == GN_NONE) {
             continue;
         }
