@@ -360,6 +360,8 @@ static struct buffer *new_buffer(size_t size) {
         return NULL;
     }
     buffer->base = base;
+    buffer->model.base = base;
+    buffer->model.bytes = buffer->size;
     return buffer;
 }
 

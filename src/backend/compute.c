@@ -8,6 +8,7 @@
 #include "backend/gpu.h"
 #include "backend/lookahead.h"
 #include "backend/moe_run.h"
+#include "backend/start.h"
 
 #include "config/log.h"
 #include "exec/fetch.h"
@@ -37,6 +38,7 @@ struct gn_compute {
     struct gn_moe_run run;
     struct gn_scratch scratch;
     uint32_t layer;                 // of the last event
+    bool measured;                  // what the program has reserved for this context
     bool prefill;                   // the batch that runs is a prompt
     bool left_out;                  // since the last event a layer has come with no tokens to compute
     struct gn_lookahead *lookahead; // of the stream computed last; NULL before, or without prefetching
@@ -450,6 +452,9 @@ enum ggml_status gn_compute_graph(struct gn_compute *compute, struct ggml_cgraph
         return GGML_STATUS_FAILED;
     }
     choose_pool(compute);
+    if (!compute->measured) {
+        compute->measured = gn_measure_program(compute->knobs);
+    }
     gn_moe_run_clear(&compute->run);
     compute->run.stream = NULL; // the last graph's may be gone
     enum ggml_status status = run_graph(compute, graph);

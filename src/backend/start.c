@@ -4,6 +4,7 @@
 #include "backend/geometry.h"
 #include "backend/gpu.h"
 #include "config/log.h"
+#include "exec/growth.h"
 #include "exec/models.h"
 #include "stats/stats.h"
 
@@ -13,6 +14,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -218,6 +220,29 @@ bool gn_start_waiting(void) {
     gn_models_unlock();
     pthread_mutex_unlock(&list_lock);
     return !failed || others;
+}
+
+bool gn_measure_program(const struct gn_knobs *knobs) {
+    bool started = false;
+    uint32_t n = 0;
+    pthread_mutex_lock(&list_lock);
+    gn_models_lock();
+    for (const struct gn_loaded *model = loaded_models; model; model = model->next) {
+        started = started || model->stream->started;
+        n++;
+    }
+    struct gn_memory_range *ranges = calloc((size_t)n + 1, sizeof *ranges);
+    if (started && ranges) {
+        n = 0;
+        for (const struct gn_loaded *model = loaded_models; model; model = model->next) {
+            ranges[n++] = (struct gn_memory_range){(uintptr_t)model->base, (uintptr_t)model->base + model->bytes, 0};
+        }
+        gn_growth_measure(knobs, ranges, n);
+    }
+    free(ranges);
+    gn_models_unlock();
+    pthread_mutex_unlock(&list_lock);
+    return started;
 }
 
 int gn_ready_stream(struct gn_stream *stream, const struct gn_knobs *knobs) {

@@ -9,6 +9,8 @@ struct gn_loaded {
     struct gn_stream *stream;
     struct gn_mapped_file *files; // [n_files] that its weights came from
     uint32_t n_files;
+    const void *base; // [bytes] where its weights would be; none of them comes into memory there
+    size_t bytes;
     uint32_t protected_slices; // how many the model had when its dense weights were protected
     struct gn_loaded *next;    // the list's own
 };
@@ -24,3 +26,7 @@ void gn_loaded_forked(void);
 // says how it streams does not come amid the first words. Our own programs ask when it suits them (guanaco_mode).
 // False: none could be started, after gn_fail().
 bool gn_start_waiting(void);
+
+// Measures what the program has reserved for this context, once all is there that it needs: before its first graph.
+// False: no stream has started yet, so it is to be done later.
+bool gn_measure_program(const struct gn_knobs *knobs);

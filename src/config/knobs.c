@@ -48,6 +48,12 @@ const struct gn_knob_info gn_knob_table[GN_KNOB_COUNT] = {
                     .kind = GN_KIND_SIZE,
                     .most = PIB,
                     .help = "what the program itself takes of the memory given with --ram; guanaco run measures it"},
+    [GN_PROGRAM_CACHE] = {.environment = "GUANACO_PROGRAM_CACHE",
+                          .value_name = "SIZE",
+                          .kind = GN_KIND_SIZE,
+                          .most = PIB,
+                          .help = "what caches of the program, such as llama-server's prompt cache, may come to take "
+                                  "of the memory given with --ram; guanaco exec sets it"},
     [GN_IO] = {.flag = "--io",
                .environment = "GUANACO_IO",
                .value_name = "ENGINE",

@@ -15,6 +15,7 @@ enum gn_knob {
     GN_EXPERT_CACHE,     // bytes for expert slots alone, staging included; negative: a share of all experts,
                          // gn_knob_share()
     GN_RESERVE,          // bytes of GN_RAM that the program will still take (KV, compute buffers); set by guanaco run
+    GN_PROGRAM_CACHE,    // bytes that caches of the program may come to take; set by guanaco exec
     GN_IO,               // enum gn_reader_kind
     GN_IO_DEPTH,         // reads in flight; 0: the engine's default
     GN_DIRECT,           // bool: O_DIRECT where the file system has it

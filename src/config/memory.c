@@ -3,6 +3,7 @@
 #include "config/knobs.h"
 #include "config/log.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #define PATH_SIZE 4352
 
@@ -154,6 +156,15 @@ static uint64_t free_by_sysinfo(void) {
     return sysinfo(&info) == 0 ? ((uint64_t)info.freeram + info.bufferram) * info.mem_unit : 0;
 }
 
+uint64_t gn_memory_group_at(const char *root) {
+    const char *missing = NULL; // what cannot be seen sets no limit here
+    return left_in_groups(root, &missing);
+}
+
+uint64_t gn_memory_group(void) {
+    return gn_memory_group_at("");
+}
+
 uint64_t gn_memory_available_at(const char *root, const char **missing) {
     static const char *const available[] = {"MemAvailable:"};
     uint64_t machine = sum_fields(root, "/proc", "meminfo", available, 1) * 1024;
@@ -180,9 +191,18 @@ static uint64_t peak_by_getrusage(void) {
 }
 
 uint64_t gn_memory_anonymous(void) {
-    static const char *const anonymous[] = {"RssAnon:"};
-    uint64_t bytes = sum_fields("", "/proc/self", "status", anonymous, 1) * 1024;
-    return bytes > 0 ? bytes : peak_by_getrusage();
+    char text[128]; // "size resident shared …", in pages; without stdio, as this is asked for while computing
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    uint64_t resident, shared;
+    if (sscanf(text, "%*u %" SCNu64 " %" SCNu64, &resident, &shared) != 2 || resident < shared) {
+        return peak_by_getrusage();
+    }
+    return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 uint64_t gn_memory_peak(void) {

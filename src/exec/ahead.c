@@ -1,5 +1,6 @@
 #include "exec/ahead.h"
 
+#include "exec/growth.h"
 #include "stats/stats.h"
 
 void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const uint32_t *experts, uint32_t n,
@@ -32,6 +33,7 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
         spare->use = GN_SPARE_AHEAD;
         spare->entry = gn_cache_entry(stream->cache, ahead->layer->index, expert);
         stream->spares.ahead++;
+        gn_growth_touch(stream, &spare->touched, gn_cache_layout(stream->cache)->classes[size_class].slot_bytes);
         gn_load_prepare(spare->load, ahead->layer, expert, spare->memory, ~0u);
         gn_load_queue(spare->load, stream->reader, false);
         gn_load_queue(spare->load, stream->reader, true);

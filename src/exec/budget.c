@@ -4,7 +4,8 @@
 #include <stdio.h>
 
 // What a program other than ours may still take when slots are sized: compute buffers, checkpoints, what it answers. An
-// eighth of the memory, up to this. `guanaco run` knows better and says so with GN_RESERVE.
+// eighth of the memory, up to this; what is reserved in fact is measured before the first graph (growth.h). `guanaco
+// run` knows better and says so with GN_RESERVE.
 #define MOST_RESERVE ((uint64_t)128 << 20)
 
 struct gn_budget gn_budget_split(uint64_t bytes, uint64_t largest_slot, uint32_t most_staging) {
@@ -28,13 +29,22 @@ struct gn_claim gn_budget_claim(const struct gn_expert_map *map, const struct gn
     };
 }
 
+uint64_t gn_budget_ram(const struct gn_knobs *knobs, const struct gn_taken *taken) {
+    if (!knobs->given[GN_RAM]) {
+        return (taken->available + taken->anonymous) / 4 * 3;
+    }
+    uint64_t ram = (uint64_t)knobs->value[GN_RAM];
+    bool fits = taken->group == 0 || taken->group >= ram || taken->group + taken->anonymous >= ram;
+    return fits ? ram : taken->group + taken->anonymous;
+}
+
 int64_t gn_budget_room(const struct gn_knobs *knobs, const struct gn_taken *taken) {
     if (knobs->given[GN_RAM] && knobs->given[GN_RESERVE]) {
         return knobs->value[GN_RAM] - knobs->value[GN_RESERVE] - (int64_t)taken->dense;
     }
-    uint64_t ram =
-        knobs->given[GN_RAM] ? (uint64_t)knobs->value[GN_RAM] : (taken->available + taken->anonymous) / 4 * 3;
+    uint64_t ram = gn_budget_ram(knobs, taken);
     uint64_t reserve = ram / 8 < MOST_RESERVE ? ram / 8 : MOST_RESERVE;
+    reserve += (uint64_t)knobs->value[GN_PROGRAM_CACHE];
     uint64_t own = taken->anonymous > taken->touched ? taken->anonymous - taken->touched : 0;
     uint64_t dense = taken->dense_copied ? 0 : taken->dense;
     for (uint32_t i = 0; i < taken->n_others; i++) {

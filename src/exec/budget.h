@@ -38,11 +38,16 @@ struct gn_taken {
     uint64_t dense;                // bytes of this model's dense weights
     bool dense_copied;             // they are part of the anonymous memory by now
     uint64_t available;            // bytes that the process could still take
+    uint64_t group;                // bytes that its control groups would let it take, or more; 0: not known
     uint64_t anonymous;            // bytes that it has taken for its own
     uint64_t touched;              // of these, bytes of other models' slots and spares
     const struct gn_other *others; // [n_others]
     uint32_t n_others;
 };
+
+// What the whole process may take: --ram, as far as the control groups allow it; without it, a part of what the machine
+// can spare.
+uint64_t gn_budget_ram(const struct gn_knobs *knobs, const struct gn_taken *taken);
 
 // Bytes that --ram, or what the machine can spare, leaves to the experts of all models together, or for copies of dense
 // weights. May be negative.

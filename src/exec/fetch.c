@@ -1,6 +1,7 @@
 #include "exec/event.h"
 
 #include "exec/ahead.h"
+#include "exec/growth.h"
 #include "exec/locking.h"
 #include "exec/report.h"
 #include "exec/seed.h"
@@ -67,6 +68,19 @@ static void expect(struct gn_fetch *fetch, uint32_t i, struct gn_load *load, uin
     fetch->loading++;
 }
 
+static uint64_t class_bytes(const struct gn_stream *stream, uint32_t size_class) {
+    return gn_cache_layout(stream->cache)->classes[size_class].slot_bytes;
+}
+
+static void touch_spare(struct gn_stream *stream, struct gn_spare *spare) {
+    gn_growth_touch(stream, &spare->touched, class_bytes(stream, spare->size_class));
+}
+
+static void touch_slot(struct gn_stream *stream, uint32_t slot) {
+    uint32_t size_class = gn_cache_layout(stream->cache)->class_of_layer[stream->fetch->request.layer->index];
+    gn_growth_touch(stream, &stream->slot_touched[slot], class_bytes(stream, size_class));
+}
+
 void gn_event_fill_spares(struct gn_stream *stream) {
     struct gn_fetch *fetch = stream->fetch;
     uint32_t size_class = gn_cache_layout(stream->cache)->class_of_layer[fetch->request.layer->index];
@@ -79,6 +93,7 @@ void gn_event_fill_spares(struct gn_stream *stream) {
         struct gn_spare *spare = &stream->spares.spare[found];
         spare->use = GN_SPARE_STAGED;
         fetch->items[i].spare = found;
+        touch_spare(stream, spare);
         expect(fetch, i, spare->load, spare->memory, fetch->request.slices);
         gn_load_queue(spare->load, stream->reader, false);
         gn_load_queue(spare->load, stream->reader, true);
@@ -132,8 +147,11 @@ static void exchange(struct gn_stream *stream, uint32_t i, uint32_t slot) {
     struct gn_fetch_item *item = &fetch->items[i];
     struct gn_spare *spare = &stream->spares.spare[item->spare];
     uint8_t *memory = stream->slot_memory[slot];
+    bool touched = stream->slot_touched[slot];
     stream->slot_memory[slot] = spare->memory;
+    stream->slot_touched[slot] = spare->touched;
     spare->memory = memory;
+    spare->touched = touched;
     spare->load = fetch->own[i];
     fetch->own[i] = item->load;
     spare->use = GN_SPARE_FREE;
@@ -158,6 +176,7 @@ static void place_misses(struct gn_stream *stream) {
         if (item->kept && !item->fresh) {
             exchange(stream, i, slot);
         } else if (item->fresh) {
+            touch_slot(stream, slot);
             expect(fetch, i, fetch->own[i], stream->slot_memory[slot], ~0u);
         } else if (item->spare == GN_NONE) {
             fetch->waiting[fetch->waiting_tail++] = i;
@@ -201,6 +220,7 @@ void gn_fetch_begin(struct gn_stream *stream, const struct gn_fetch_request *req
     fetch->any_missed = fetch->checked = false;
     fetch->error = 0;
     gn_seed_step(stream, request->prefill);
+    gn_growth_step(stream);
     gn_locking_step(stream);
     fetch->before = gn_cache_totals(stream->cache);
     uint64_t start = gn_now_ns();

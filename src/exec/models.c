@@ -51,6 +51,10 @@ void gn_models_remove(struct gn_stream *stream) {
     gn_models_unlock();
 }
 
+struct gn_stream *gn_models_first(void) {
+    return models;
+}
+
 uint32_t gn_models_count(void) {
     uint32_t n = 0;
     for (const struct gn_stream *stream = models; stream; stream = stream->next_model) {
@@ -82,6 +86,7 @@ int gn_models_taken(const struct gn_stream *stream, struct gn_taken *taken) {
         .dense = stream->dense_bytes,
         .dense_copied = stream->dense == GN_DENSE_COPY,
         .available = gn_memory_available(),
+        .group = gn_memory_group(),
         .anonymous = gn_memory_anonymous(),
     };
     struct gn_other *others = calloc(gn_models_count() + 1, sizeof *others);

@@ -26,7 +26,8 @@ uint32_t gn_models_forks(void);
 
 // The rest is to be called with the lock.
 
-uint32_t gn_models_count(void); // those with experts
+uint32_t gn_models_count(void);          // those with experts
+struct gn_stream *gn_models_first(void); // of them all, by next_model; NULL: there is none
 
 // Measures what is taken by other things than the stream's experts. Returns 0 or -ENOMEM; taken->others is to be freed
 // with gn_models_forget().

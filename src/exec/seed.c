@@ -2,6 +2,7 @@
 
 #include "config/knob_files.h"
 #include "config/log.h"
+#include "exec/growth.h"
 #include "model/hot_set.h"
 #include "model/imatrix.h"
 #include "stats/stats.h"
@@ -315,6 +316,7 @@ static bool begin_load(struct gn_stream *stream, const struct gn_layer *layer, u
     }
     seed->loads[seed->n_loads++] = (struct load){layer, expert, entry, slot};
     uint8_t *to = stream->slot_memory[slot];
+    gn_growth_touch(stream, &stream->slot_touched[slot], gn_layout_slot_bytes(gn_cache_layout(stream->cache), slot));
     for (uint32_t s = 0; s < layer->n_slices; s++) {
         seed->reads[(*n_reads)++] = gn_slice_read(&layer->slices[s], expert, to);
     }

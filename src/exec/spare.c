@@ -6,7 +6,7 @@
 int gn_spares_open(struct gn_spares *spares, const struct gn_cache *cache, uint32_t n) {
     const struct gn_layout *layout = gn_cache_layout(cache);
     uint32_t n_classes = layout->n_classes, each = n / n_classes;
-    *spares = (struct gn_spares){.cache = cache, .spare = calloc(n, sizeof *spares->spare), .n = n};
+    *spares = (struct gn_spares){.cache = cache, .spare = calloc(n, sizeof *spares->spare), .n = n, .usable = n};
     if (!spares->spare) {
         return -ENOMEM;
     }
@@ -25,7 +25,7 @@ void gn_spares_close(struct gn_spares *spares) {
 
 uint32_t gn_spares_find(const struct gn_spares *spares, uint32_t size_class, bool larger) {
     uint32_t best = GN_NONE;
-    for (uint32_t i = 0; i < spares->n; i++) {
+    for (uint32_t i = 0; i < spares->usable; i++) {
         const struct gn_spare *spare = &spares->spare[i];
         if (spare->use != GN_SPARE_FREE || spare->size_class > size_class) {
             continue;

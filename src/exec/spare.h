@@ -17,6 +17,7 @@ enum gn_spare_use {
 
 struct gn_spare {
     uint8_t *memory;
+    bool touched; // it has been written to
     uint32_t size_class;
     enum gn_spare_use use;
     uint32_t entry;       // the cache's number of the expert, when read ahead
@@ -27,8 +28,9 @@ struct gn_spares {
     const struct gn_cache *cache;
     struct gn_spare *spare; // [n]
     uint32_t n;
-    uint64_t bytes; // of them all
-    uint32_t ahead; // how many are GN_SPARE_AHEAD
+    uint32_t usable; // no others than the first so many are found free
+    uint64_t bytes;  // of them all
+    uint32_t ahead;  // how many are GN_SPARE_AHEAD
 };
 
 // Plans spares within n slots of the largest class: shared out evenly among the classes, or, where that would leave

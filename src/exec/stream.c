@@ -4,6 +4,7 @@
 #include "config/numbers.h"
 #include "config/output_file.h"
 #include "exec/fetch.h"
+#include "exec/growth.h"
 #include "exec/locking.h"
 #include "exec/models.h"
 #include "exec/report.h"
@@ -52,13 +53,15 @@ static void stop(struct gn_stream *stream) {
     stream->cache = NULL;
     free(stream->slot_memory);
     stream->slot_memory = NULL;
+    free(stream->slot_touched);
+    stream->slot_touched = NULL;
     free(stream->held);
     stream->held = NULL;
     free(stream->ahead.experts);
     free(stream->ahead.foreseen);
     stream->ahead = (struct gn_ahead){0};
     if (stream->region) {
-        munmap(stream->region, stream->memory_bytes + HUGE_PAGE);
+        munmap(stream->region, gn_stream_region_bytes(stream));
         stream->region = NULL;
         stream->memory = NULL;
     }
@@ -67,8 +70,8 @@ static void stop(struct gn_stream *stream) {
 static void uncount(const struct gn_stream *stream) {
     atomic_fetch_sub(&gn_stats.streamed_layers, stream->map.n_layers);
     atomic_fetch_sub(&gn_stats.expert_bytes, stream->map.bytes);
-    atomic_fetch_sub(&gn_stats.slots, gn_cache_slots(stream->cache));
-    atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_bytes(stream->cache));
+    atomic_fetch_sub(&gn_stats.slots, gn_cache_open_slots(stream->cache));
+    atomic_fetch_sub(&gn_stats.slot_bytes, gn_cache_open_bytes(stream->cache));
     atomic_fetch_sub(&gn_stats.staging_bytes, stream->spares.bytes);
 }
 
@@ -77,6 +80,7 @@ static void end(struct gn_stream *stream) {
     gn_report_final(stream);
     uncount(stream);
     stop(stream);
+    gn_growth_end(stream);
     stream->started = false;
     stream->held_bytes = 0;
 }
@@ -202,9 +206,10 @@ static void place_slots(struct gn_stream *stream) {
 static int take_memory(struct gn_stream *stream, uint32_t n_spares) {
     int failed = gn_spares_open(&stream->spares, stream->cache, n_spares);
     stream->slot_memory = malloc((gn_cache_slots(stream->cache) + 1) * sizeof *stream->slot_memory);
+    stream->slot_touched = calloc(gn_cache_slots(stream->cache) + 1, sizeof *stream->slot_touched);
     stream->ahead.experts = calloc(n_spares, sizeof *stream->ahead.experts);
     stream->ahead.foreseen = calloc((size_t)stream->map.n_layers * GN_SOURCES, sizeof *stream->ahead.foreseen);
-    if (failed || !stream->slot_memory || !stream->ahead.experts || !stream->ahead.foreseen) {
+    if (failed || !stream->slot_memory || !stream->slot_touched || !stream->ahead.experts || !stream->ahead.foreseen) {
         return -ENOMEM;
     }
     stream->memory_bytes = gn_cache_bytes(stream->cache) + stream->spares.bytes;
@@ -220,11 +225,19 @@ static int take_memory(struct gn_stream *stream, uint32_t n_spares) {
         gn_debug("slots are shared with forked processes: %s", strerror(errno));
     }
     stream->memory = (uint8_t *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-    if (stream->memory_bytes >= 8 * HUGE_PAGE && madvise(stream->memory, stream->memory_bytes, MADV_HUGEPAGE)) {
+    if (gn_stream_wants_huge_pages(stream) && madvise(stream->memory, stream->memory_bytes, MADV_HUGEPAGE)) {
         gn_debug("no huge pages for the expert slots: %s", strerror(errno));
     }
     place_slots(stream);
     return 0;
+}
+
+bool gn_stream_wants_huge_pages(const struct gn_stream *stream) {
+    return stream->memory_bytes >= 8 * HUGE_PAGE;
+}
+
+uint64_t gn_stream_region_bytes(const struct gn_stream *stream) {
+    return stream->region ? stream->memory_bytes + HUGE_PAGE : 0;
 }
 
 // Slots keep their addresses, but nothing is ever put there.
@@ -363,6 +376,7 @@ int gn_stream_start(struct gn_stream *stream, const struct gn_knobs *knobs) {
     }
     stream->started = true;
     stream->held_bytes = gn_stream_memory(stream);
+    gn_growth_begin(stream, knobs);
     gn_count(streamed_layers, stream->map.n_layers);
     gn_count(expert_bytes, stream->map.bytes);
     gn_count(slots, gn_cache_slots(stream->cache));
@@ -440,7 +454,7 @@ void gn_stream_advise(struct gn_stream *stream, uint32_t top_k) {
         return;
     }
     stream->advised = true;
-    uint64_t cycle = 0, slots = gn_cache_bytes(stream->cache);
+    uint64_t cycle = 0, slots = gn_cache_open_bytes(stream->cache);
     for (uint32_t l = 0; l < stream->map.n_layers; l++) {
         const struct gn_layer *layer = stream->map.layers[l];
         cycle += layer->slot_bytes * (top_k < layer->n_experts ? top_k : layer->n_experts);
@@ -464,10 +478,10 @@ void gn_stream_describe(const struct gn_stream *stream, char *text, size_t size)
     const char *path = gn_models_count() > 1 && stream->map.n_files > 0 ? gn_file_path(stream->map.files[0]) : NULL;
     const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
     char bytes[32];
-    uint32_t slots = gn_cache_slots(stream->cache);
+    uint32_t slots = gn_cache_open_slots(stream->cache);
     gn_format(text, size,
               "streaming %u MoE layers, %u slots (%s, %.0f %% of the experts) + %u spare, %s, %s, %s, dense %s%s%s%s",
-              stream->map.n_layers, slots, gn_format_bytes(gn_cache_bytes(stream->cache), bytes),
+              stream->map.n_layers, slots, gn_format_bytes(gn_cache_open_bytes(stream->cache), bytes),
               experts ? 100.0 * slots / (double)experts : 0, stream->spares.n, gn_reader_name(stream->reader),
               stream->held                    ? "in the page cache"
               : direct == stream->map.n_files ? "O_DIRECT"

@@ -54,6 +54,14 @@ struct gn_stream {
     uint8_t *memory; // slots, then spares: the part of the region that begins at a huge page
     uint64_t memory_bytes;
     uint8_t **slot_memory; // [slots] where each slot is now: slots and spares exchange their memory
+    bool *slot_touched;    // [slots] that memory has been written to
+    struct gn_stream_growth {
+        uint64_t cut;                         // bytes of slots and spares at start
+        uint64_t bytes;                       // that they may take now
+        uint64_t touched;                     // of them, in memory
+        uint64_t next_look, given_back, said; // times, as gn_now_ns()
+        bool warned;
+    } growth; // see growth.h
     struct gn_held {
         const struct gn_layer *layer; // NULL: none
         uint32_t expert;
@@ -114,7 +122,9 @@ int gn_stream_restart(struct gn_stream *stream, const struct gn_knobs *knobs);
 // that the child can compute after.
 void gn_stream_forked(struct gn_stream *stream);
 
-uint64_t gn_stream_memory(const struct gn_stream *stream); // bytes of slots and spares of one that has started
+uint64_t gn_stream_memory(const struct gn_stream *stream);       // bytes of slots and spares of one that has started
+uint64_t gn_stream_region_bytes(const struct gn_stream *stream); // that are reserved for them; 0: not started
+bool gn_stream_wants_huge_pages(const struct gn_stream *stream);
 
 // Begins the trace that --trace asks for, if this is the model to trace; between adding the last expert and
 // gn_stream_start(). Returns and reports as that.
@@ -128,7 +138,8 @@ int gn_stream_check(struct gn_stream *stream, const struct gn_knobs *knobs);
 // locks.
 uint64_t gn_stream_dense_room(struct gn_stream *stream, const struct gn_knobs *knobs);
 
-// Notes that a slot takes an expert in. Where experts stay in the page cache, that is when the one before it leaves.
+// Notes that a slot takes an expert in, or, with NULL, none any more. Where experts stay in the page cache, that is
+// when the one before it leaves.
 void gn_stream_hold(struct gn_stream *stream, uint32_t slot, const struct gn_layer *layer, uint32_t expert);
 
 // Whether a tier above the RAM holds the expert.

@@ -259,6 +259,17 @@ static void memory_is_measured(void **state) {
     assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 6000 - 128 - 400 - 40);
     gn_knob_set(&knobs, GN_RAM, (int64_t)(4000 * mib));
     assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 4000 - 128 - 400 - 40);
+    // A control group that allows less than --ram counts.
+    taken.group = 3500 * mib;
+    assert_int_equal(gn_budget_ram(&knobs, &taken) / mib, 4000); // 1000 of these are taken by now
+    taken.group = 2500 * mib;
+    assert_int_equal(gn_budget_ram(&knobs, &taken) / mib, 3500);
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 3500 - 128 - 400 - 40);
+    taken.group = UINT64_MAX;
+    assert_int_equal(gn_budget_ram(&knobs, &taken) / mib, 4000);
+    // Caches of the program are not for experts.
+    gn_knob_set(&knobs, GN_PROGRAM_CACHE, (int64_t)(500 * mib));
+    assert_int_equal(gn_budget_room(&knobs, &taken) / (int64_t)mib, 4000 - 128 - 400 - 40 - 500);
     // In little memory, little is kept back.
     gn_knobs_default(&knobs);
     taken = (struct gn_taken){.available = 150 * mib, .anonymous = 26 * mib};
