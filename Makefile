@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What ctest is told, such as TESTS='-R bits' or TESTS='-L unit'.
 TESTS ?=
 
-.PHONY: all run test test-gpu faults llama-programs programs tests format lint asan tsan fuzz clean
+.PHONY: all run test test-gpu faults llama-programs soak programs tests format lint asan tsan fuzz clean
 
 all: programs
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -44,6 +44,15 @@ faults: tests
 llama-programs: programs
 	@tools/install-tools.sh llama-programs
 	@tools/build-llama-programs.sh .deps/llama/src.bundle $(BUILD)/llama $(JOBS)
+
+# llama-server under load for so many minutes, within a budget, at small and large batches. See tests/system/soak.py.
+MINUTES ?= 20
+soak: tests llama-programs
+	@cmake --build $(BUILD) -j $(JOBS) --target guanaco-cli guanaco-synth
+	@for ubatch in 512 4096; do \
+	    python3 tests/system/soak.py $(BUILD)/bin/guanaco $(BUILD)/llama/bin $(BUILD)/bin/guanaco-synth \
+	        $(BUILD)/soak --minutes $(MINUTES) --ubatch $$ubatch || exit; \
+	done
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -4,7 +4,9 @@
 #include "cli.h"
 #include "engine.h"
 #include "model_file.h"
+#include "plan.h"
 #include "probe.h"
+#include "program_cache.h"
 #include "router.h"
 #include "translate.h"
 
@@ -276,6 +278,10 @@ static bool prepare(struct launch *launch) {
     const struct known *program = find_known(launch->program);
     if (program && program->routes) {
         router_divide_budget(&launch->arguments, &launch->knobs);
+    }
+    plan_warn_of_group(&launch->knobs);
+    if (program && program->common && probe_contains(&launch->probe, "--cache-ram")) {
+        program_cache_limit(&launch->arguments, &launch->knobs);
     }
     return set_arguments(launch) && set_environment(launch);
 }

@@ -4,7 +4,9 @@
 #include "engine.h"
 #include "log_filter.h"
 
+#include "config/log.h"
 #include "config/memory.h"
+#include "exec/budget.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -184,19 +186,53 @@ static uint64_t wanted_for_experts(const struct model_file *model, const struct 
     return (uint64_t)wish > least ? (uint64_t)wish : least;
 }
 
+uint64_t plan_ram(const struct gn_knobs *knobs) {
+    struct gn_taken taken = {.available = gn_memory_available(), .group = gn_memory_group()};
+    return gn_budget_ram(knobs, &taken);
+}
+
+void plan_warn_of_group(const struct gn_knobs *knobs) {
+    uint64_t group = gn_memory_group();
+    if (knobs->given[GN_RAM] && group < (uint64_t)knobs->value[GN_RAM]) {
+        char have[32], left[32];
+        gn_warn("--ram (GUANACO_RAM) gives %s, but the control group of this process allows only %s more, and that "
+                "counts; raise the limit of the group, or lower --ram",
+                gn_format_bytes((uint64_t)knobs->value[GN_RAM], have), gn_format_bytes(group, left));
+    }
+}
+
+bool plan_fits_group(const struct model_file *model, char *why, size_t why_size) {
+    uint64_t group = gn_memory_group(), experts = 2 * model_largest_slot(model);
+    if (model->dense_bytes + experts <= group) {
+        return true;
+    }
+    char left[32], dense[32], two[32];
+    snprintf(why, why_size,
+             "the control group of this process allows only %s more, less than the dense weights (%s) and two experts "
+             "(%s) of this model; raise the limit of the group (memory.max, or memory.limit_in_bytes)",
+             gn_format_bytes(group, left), gn_format_bytes(model->dense_bytes, dense), gn_format_bytes(experts, two));
+    return false;
+}
+
 static void explain_need(const struct model_file *model, const struct measured *measured, const struct gn_knobs *knobs,
-                         uint64_t ram, bool automatic, char *why, size_t why_size) {
+                         uint64_t ram, char *why, size_t why_size) {
     char need[32], dense[32], kv[32], compute[32], overhead[32], experts[32], have[32];
     uint64_t for_experts = wanted_for_experts(model, knobs);
+    bool automatic = !knobs->given[GN_RAM], grouped = !automatic && ram < (uint64_t)knobs->value[GN_RAM];
     snprintf(why, why_size,
              "this needs at least %s: dense weights %s, KV cache %s, compute buffers %s, the program %s, experts %s; "
              "%s %s; %s",
              gn_format_bytes(model->dense_bytes + reserve(measured) + for_experts, need),
              gn_format_bytes(model->dense_bytes, dense), gn_format_bytes(measured->kv, kv),
              gn_format_bytes(measured->compute, compute), gn_format_bytes(measured->overhead, overhead),
-             gn_format_bytes(for_experts, experts), automatic ? "the machine can spare" : "--ram (GUANACO_RAM) gives",
+             gn_format_bytes(for_experts, experts),
+             automatic ? "the machine, or the control group, can spare"
+             : grouped ? "of --ram (GUANACO_RAM) the control group allows"
+                       : "--ram (GUANACO_RAM) gives",
              gn_format_bytes(ram, have),
-             automatic ? "free some memory or take a smaller context (-c)" : "raise it or take a smaller context (-c)");
+             automatic ? "free some memory, take a smaller context (-c), or set --ram (GUANACO_RAM) yourself"
+             : grouped ? "raise the group's limit or take a smaller context (-c)"
+                       : "raise it or take a smaller context (-c)");
 }
 
 bool plan_budget(const struct model_file *model, const struct measured *measured, struct gn_knobs *knobs, char *why,
@@ -212,10 +248,11 @@ bool plan_budget(const struct model_file *model, const struct measured *measured
                  gn_format_bytes(least_experts / 2, one));
         return false;
     }
-    bool automatic = !knobs->given[GN_RAM];
-    uint64_t ram = automatic ? gn_memory_available() / 4 * 3 : (uint64_t)knobs->value[GN_RAM];
+    // The three quarters are nobody's wish: they do not stand in the way of what was asked for.
+    bool cache_alone = knobs->given[GN_EXPERT_CACHE] && !knobs->given[GN_RAM];
+    uint64_t ram = cache_alone ? gn_memory_available() : plan_ram(knobs);
     if (model->dense_bytes + reserve(measured) + wanted_for_experts(model, knobs) > ram) {
-        explain_need(model, measured, knobs, ram, automatic, why, why_size);
+        explain_need(model, measured, knobs, ram, why, why_size);
         return false;
     }
     gn_knob_set(knobs, GN_RAM, (int64_t)ram);

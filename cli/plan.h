@@ -24,5 +24,15 @@ bool plan_measure(const struct model_file *model, const struct llama_model_param
 bool plan_budget(const struct model_file *model, const struct measured *measured, struct gn_knobs *knobs, char *why,
                  size_t why_size);
 
+// What the process may take in all: --ram, as far as the control groups allow it; without it, three quarters of what
+// the machine can spare.
+uint64_t plan_ram(const struct gn_knobs *knobs);
+
+// Says, in a warning, when the control groups allow less than --ram: the kernel kills a process that takes more. Before
+// anything is loaded.
+void plan_warn_of_group(const struct gn_knobs *knobs);
+// Whether they allow what this model cannot do without. Returns true, or false with one plain line.
+bool plan_fits_group(const struct model_file *model, char *why, size_t why_size);
+
 // The least --ram that can work.
 uint64_t plan_least(const struct model_file *model, const struct measured *measured);

@@ -1,7 +1,8 @@
 #include "router.h"
 
+#include "plan.h"
+
 #include "config/log.h"
-#include "config/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ void router_divide_budget(const struct arguments *arguments, struct gn_knobs *kn
                 "whatever others take");
         return;
     }
-    int64_t ram = knobs->given[GN_RAM] ? knobs->value[GN_RAM] : (int64_t)(gn_memory_available() / 4 * 3);
+    int64_t ram = (int64_t)plan_ram(knobs);
     gn_knob_set(knobs, GN_RAM, ram / n);
     if (knobs->given[GN_EXPERT_CACHE] && knobs->value[GN_EXPERT_CACHE] > 0) {
         gn_knob_set(knobs, GN_EXPERT_CACHE, knobs->value[GN_EXPERT_CACHE] / n);

@@ -160,6 +160,10 @@ static bool prepare(struct run *run) {
     struct gn_knobs *knobs = &run->options.knobs;
     struct measured measured;
     gn_knobs_export(knobs);
+    plan_warn_of_group(knobs);
+    if (run->streamed && !plan_fits_group(&run->file, run->why, sizeof run->why)) {
+        return false;
+    }
     if (!plan_measure(&run->file, &run->model_params, &run->context_params, plugin, run->options.verbose, &measured,
                       run->why, sizeof run->why)) {
         return false;

@@ -94,6 +94,7 @@ void gn_stream_forked(struct gn_stream *stream) {
     stream->reader = NULL;
     if (stream->started) {
         uncount(stream);
+        gn_growth_end(stream);
         stream->forked = true;
     }
     // Locks on memory are not inherited.
@@ -111,6 +112,7 @@ void gn_stream_forked(struct gn_stream *stream) {
     stream->spares = (struct gn_spares){0};
     stream->cache = NULL;
     stream->slot_memory = NULL;
+    stream->slot_touched = NULL;
     stream->held = NULL;
     stream->ahead = (struct gn_ahead){0};
     stream->region = NULL;
