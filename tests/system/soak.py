@@ -155,7 +155,7 @@ def probabilities(server):
 
 def soak(test, options):
     model = make_model(test)
-    arguments = ["-np", "4", "-c", str(options.context), "-b", str(options.ubatch), "-ub", str(options.ubatch), "-t", "2"]
+    arguments = ["-np", "4", "-c", str(options.context), "-b", str(options.ubatch), "-ub", str(options.ubatch), "-t", "1"]
     with contextlib.ExitStack() as stack:
         stack.callback(os.unlink, model)
         with Server(test, model, False, arguments=arguments) as server:
