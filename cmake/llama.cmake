@@ -40,3 +40,15 @@ add_library(llama-headers INTERFACE)
 target_include_directories(llama-headers SYSTEM INTERFACE ${llama_includes})
 add_library(llama INTERFACE)
 target_link_libraries(llama INTERFACE llama-headers ${llama_libraries})
+
+# Which ggml that is: its headers do not say, its library does.
+set(GUANACO_GGML_VERSION "" CACHE STRING "The version of llama.cpp's ggml; empty: it is asked, which needs a program to run")
+if(NOT GUANACO_GGML_VERSION)
+    list(GET llama_libraries 2 ggml_base)
+    try_run(ggml_ran ggml_compiled ${CMAKE_BINARY_DIR}/ggml-version ${CMAKE_CURRENT_LIST_DIR}/ggml_version.c
+            LINK_LIBRARIES ${ggml_base} RUN_OUTPUT_VARIABLE ggml_said COMPILE_OUTPUT_VARIABLE ggml_error)
+    if(NOT ggml_compiled OR NOT ggml_ran EQUAL 0 OR NOT ggml_said MATCHES "^[0-9]+[.][0-9]+")
+        message(FATAL_ERROR "cannot find out the version of ${ggml_base}; give it with -DGUANACO_GGML_VERSION=<major.minor.patch>\n${ggml_error}")
+    endif()
+    set(GUANACO_GGML_VERSION ${ggml_said})
+endif()

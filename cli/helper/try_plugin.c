@@ -32,6 +32,12 @@ int main(int argc, char **argv) {
     if (!plugin) {
         return fail("its ggml lacks what the plugin needs", dlerror());
     }
+    const char *(*unfit)(void);
+    *(void **)&unfit = dlsym(plugin, "guanaco_unfit");
+    const char *why = unfit ? unfit() : "the plugin is damaged; build it again";
+    if (why) {
+        return fail(why, NULL);
+    }
     int *(*init)(void); // the registration, which begins with the version of the plugin interface it was built for
     *(void **)&init = dlsym(plugin, "ggml_backend_init");
     int *registration = init ? init() : NULL;

@@ -7,6 +7,7 @@
 //   compute.c    runs a graph: experts as they arrive, anything else through the CPU backend
 #pragma once
 
+#include "backend/host.h"
 #include "config/knobs.h"
 #include "exec/stream.h"
 #include "guanaco.h"

@@ -432,7 +432,7 @@ static enum ggml_status run_graph(struct gn_compute *compute, struct ggml_cgraph
     for (int i = 0; i < n && status == GGML_STATUS_SUCCESS; i++) {
         struct ggml_tensor *node = ggml_graph_node(graph, i);
         // Where no output of a micro-batch is wanted, its last layer has no tokens.
-        compute->left_out |= ggml_is_empty(node) && node->op == GGML_OP_MUL_MAT_ID;
+        compute->left_out |= ggml_is_empty(node) && gn_op_of(node) == GN_OP_MUL_MAT_ID;
         bool skipped = gn_is_view(node) || ggml_is_empty(node) || !(node->flags & GGML_TENSOR_FLAG_COMPUTE);
         if (skipped || gn_moe_run_add(run, node)) {
             continue;

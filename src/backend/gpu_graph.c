@@ -12,7 +12,7 @@
 // ------------------------------------------------------------------------------------------------- shapes
 
 static bool is_part(const struct gn_run_node *node) {
-    return node->tensor->op == GGML_OP_MUL_MAT_ID || node->tensor->op == GGML_OP_ADD_ID;
+    return gn_op_of(node->tensor) == GN_OP_MUL_MAT_ID || gn_op_of(node->tensor) == GN_OP_ADD_ID;
 }
 
 bool gn_gpu_shape_of(const struct gn_moe_run *run, struct gn_gpu_shape *shape) {
@@ -26,7 +26,7 @@ bool gn_gpu_shape_of(const struct gn_moe_run *run, struct gn_gpu_shape *shape) {
             return false;
         }
         struct gn_gpu_part *part = &shape->part[shape->n_parts++];
-        if (node->tensor->op == GGML_OP_MUL_MAT_ID) {
+        if (gn_op_of(node->tensor) == GN_OP_MUL_MAT_ID) {
             const struct ggml_tensor *weight = node->tensor->src[0];
             *part = (struct gn_gpu_part){weight->type, weight->ne[0], weight->ne[1]};
         } else {
@@ -45,9 +45,9 @@ void gn_gpu_parts_of(const struct gn_moe_run *run, uint32_t expert, const uint8_
     uint32_t p = 0;
     for (uint32_t i = 0; i < run->n_nodes; i++) {
         const struct gn_run_node *node = &run->nodes[i];
-        if (node->tensor->op == GGML_OP_MUL_MAT_ID) {
+        if (gn_op_of(node->tensor) == GN_OP_MUL_MAT_ID) {
             parts[p++] = slices[node->operand[0].index];
-        } else if (node->tensor->op == GGML_OP_ADD_ID) {
+        } else if (gn_op_of(node->tensor) == GN_OP_ADD_ID) {
             const struct ggml_tensor *bias = node->operand[1].tensor;
             parts[p++] = (const uint8_t *)bias->data + expert * bias->nb[1];
         }
@@ -169,7 +169,7 @@ static void build(struct gn_gpu_graph *graph, const struct gn_moe_run *run, uint
         struct ggml_tensor *tensor = new_rows(graph, node->tensor->ne[0], n_rows);
         tensor->op = node->tensor->op;
         memcpy(tensor->op_params, node->tensor->op_params, sizeof tensor->op_params);
-        int held = !is_part(node) ? -1 : node->tensor->op == GGML_OP_MUL_MAT_ID ? 0 : 1; // operand in the pool
+        int held = !is_part(node) ? -1 : gn_op_of(node->tensor) == GN_OP_MUL_MAT_ID ? 0 : 1; // operand in the pool
         for (int s = 0; s < 3 && node->operand[s].kind != GN_OPERAND_NONE; s++) {
             tensor->src[s] = s == held ? parts[part++] : operand(graph, &node->operand[s]);
         }

@@ -67,7 +67,7 @@ static bool resolve(struct gn_moe_run *run, struct ggml_tensor *tensor, struct g
         return add_input(run, tensor, operand);
     }
     *operand = (struct gn_operand){.kind = GN_OPERAND_WHOLE, .tensor = tensor};
-    return tensor->op == GGML_OP_NONE && tensor->ne[1] == 1 && tensor->ne[2] == 1 && tensor->ne[3] == 1;
+    return gn_op_of(tensor) == GN_OP_NONE && tensor->ne[1] == 1 && tensor->ne[2] == 1 && tensor->ne[3] == 1;
 }
 
 static bool same_ids(const struct gn_moe_run *run, const struct ggml_tensor *ids) {
@@ -124,8 +124,8 @@ static bool add_row_wise(struct gn_moe_run *run, struct ggml_tensor *tensor) {
         return false;
     }
     bool ours = node.operand[0].kind == GN_OPERAND_NODE;
-    if (tensor->op == GGML_OP_ADD_ID) {
-        if (!same_ids(run, tensor->src[2]) || tensor->src[1]->op != GGML_OP_NONE) {
+    if (gn_op_of(tensor) == GN_OP_ADD_ID) {
+        if (!same_ids(run, tensor->src[2]) || gn_op_of(tensor->src[1]) != GN_OP_NONE) {
             return false;
         }
         node.operand[1] = (struct gn_operand){.kind = GN_OPERAND_WHOLE, .tensor = tensor->src[1]};
@@ -150,7 +150,7 @@ bool gn_moe_run_add(struct gn_moe_run *run, struct ggml_tensor *node) {
     uint32_t n_inputs = run->n_inputs;
     size_t row_bytes = run->row_bytes;
     bool added = false;
-    if (node->op == GGML_OP_MUL_MAT_ID) {
+    if (gn_op_of(node) == GN_OP_MUL_MAT_ID) {
         const struct gn_weight *weight = gn_streamed_weight(node->src[0]);
         added = weight && gn_is_whole_weight(node->src[0]) && add_product(run, node, weight);
     } else if (run->n_nodes > 0 && gn_is_row_wise(node)) {

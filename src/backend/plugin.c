@@ -243,10 +243,22 @@ static void set_up(void) {
     }
 }
 
+// For who wants to know before ggml loads us: gn_host_unfit().
+__attribute__((visibility("default"))) const char *guanaco_unfit(void);
+
+const char *guanaco_unfit(void) {
+    return gn_host_unfit();
+}
+
 __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void);
 
 ggml_backend_reg_t ggml_backend_init(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *unfit = gn_host_unfit();
+    if (unfit) { // the program runs without us
+        gn_error("%s", unfit);
+        return NULL;
+    }
     pthread_once(&once, set_up);
     return &the_registry;
 }

@@ -8,10 +8,11 @@
 #define N_OUT 64
 #define FEW 3u
 #define MANY 33u
+#define MOST_TYPES 256u // that a ggml may have
 
 // What is known of a type.
 enum { UNKNOWN, NONE, A_FEW, ANY };
-static _Atomic unsigned char known[GGML_TYPE_COUNT];
+static _Atomic unsigned char known[MOST_TYPES];
 
 struct trial {
     uint8_t *weights, *quantised;
@@ -112,7 +113,7 @@ static unsigned char try(ggml_backend_t cpu, gn_cpu_traits_fn traits, enum ggml_
 
 uint32_t gn_product_rows(ggml_backend_t cpu, gn_cpu_traits_fn traits, enum ggml_type type) {
     const struct ggml_type_traits_cpu *of_type = traits ? traits(type) : NULL;
-    if (!of_type || !of_type->vec_dot || WIDTH % ggml_blck_size(type) != 0) {
+    if ((unsigned)type >= MOST_TYPES || !of_type || !of_type->vec_dot || WIDTH % ggml_blck_size(type) != 0) {
         return 0;
     }
     if (known[type] == UNKNOWN) {

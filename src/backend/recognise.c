@@ -14,8 +14,8 @@ static const struct ggml_tensor *base_of(const struct ggml_tensor *tensor) {
 }
 
 bool gn_is_view(const struct ggml_tensor *op) {
-    return op->op == GGML_OP_NONE || op->op == GGML_OP_VIEW || op->op == GGML_OP_RESHAPE || op->op == GGML_OP_PERMUTE ||
-           op->op == GGML_OP_TRANSPOSE;
+    return gn_op_of(op) == GN_OP_NONE || gn_op_of(op) == GN_OP_VIEW || gn_op_of(op) == GN_OP_RESHAPE ||
+           gn_op_of(op) == GN_OP_PERMUTE || gn_op_of(op) == GN_OP_TRANSPOSE;
 }
 
 static bool is_ours(const struct ggml_tensor *weight) {
@@ -24,20 +24,20 @@ static bool is_ours(const struct ggml_tensor *weight) {
 }
 
 static bool is_expert_product(const struct ggml_tensor *op) {
-    return op->op == GGML_OP_MUL_MAT_ID && is_ours(op->src[0]);
+    return gn_op_of(op) == GN_OP_MUL_MAT_ID && is_ours(op->src[0]);
 }
 
 // Operations that work on each row by itself.
 bool gn_is_row_wise(const struct ggml_tensor *op) {
-    switch (op->op) {
-    case GGML_OP_GLU:
-    case GGML_OP_UNARY:
-    case GGML_OP_ADD_ID:
-    case GGML_OP_ADD:
-    case GGML_OP_MUL:
-    case GGML_OP_SCALE:
-    case GGML_OP_CLAMP:
-    case GGML_OP_SQR:
+    switch (gn_op_of(op)) {
+    case GN_OP_GLU:
+    case GN_OP_UNARY:
+    case GN_OP_ADD_ID:
+    case GN_OP_ADD:
+    case GN_OP_MUL:
+    case GN_OP_SCALE:
+    case GN_OP_CLAMP:
+    case GN_OP_SQR:
         return op->type == GGML_TYPE_F32;
     default:
         return false;
@@ -73,7 +73,7 @@ static bool claims_row_wise(const struct ggml_tensor *op) {
         return false;
     }
     // After down come the router's weights and the sum over experts: those stay where they are, but for down's bias.
-    return !is_last_product(product) || (op->op == GGML_OP_ADD_ID && base_of(op->src[0]) == product);
+    return !is_last_product(product) || (gn_op_of(op) == GN_OP_ADD_ID && base_of(op->src[0]) == product);
 }
 
 bool gn_is_expert_weight(const char *name) {

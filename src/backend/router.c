@@ -1,5 +1,6 @@
 #include "backend/router.h"
 
+#include "backend/host.h"
 #include "predict/rank.h"
 
 #include "ggml-backend.h"
@@ -13,7 +14,8 @@
 
 static bool in_memory(const struct ggml_tensor *weight) {
     const struct ggml_tensor *base = weight->view_src ? weight->view_src : weight;
-    return weight->op == GGML_OP_NONE && weight->data && base->buffer && ggml_backend_buffer_is_host(base->buffer) &&
+    return gn_op_of(weight) == GN_OP_NONE && weight->data && base->buffer &&
+           ggml_backend_buffer_is_host(base->buffer) &&
            ggml_backend_buffer_get_usage(base->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
 }
 
@@ -26,7 +28,8 @@ static const float *vector_of(const struct ggml_tensor *tensor, int64_t n) {
 
 // What lies behind operations that move nothing to another place in its row.
 static const struct ggml_tensor *behind_shapes(const struct ggml_tensor *tensor) {
-    while (tensor && (tensor->op == GGML_OP_RESHAPE || tensor->op == GGML_OP_VIEW || tensor->op == GGML_OP_CONT)) {
+    while (tensor &&
+           (gn_op_of(tensor) == GN_OP_RESHAPE || gn_op_of(tensor) == GN_OP_VIEW || gn_op_of(tensor) == GN_OP_CONT)) {
         tensor = tensor->src[0];
     }
     return tensor;
@@ -34,13 +37,13 @@ static const struct ggml_tensor *behind_shapes(const struct ggml_tensor *tensor)
 
 static void find_norm(struct gn_router *router) {
     const struct ggml_tensor *input = behind_shapes(router->input);
-    for (int s = 0; input->op == GGML_OP_MUL && s < 2 && !router->norm; s++) {
+    for (int s = 0; gn_op_of(input) == GN_OP_MUL && s < 2 && !router->norm; s++) {
         router->norm = vector_of(input->src[s], router->width);
     }
 }
 
 static bool is_router(const struct ggml_tensor *op, int64_t n_experts) {
-    return op->op == GGML_OP_MUL_MAT && op->src[0]->ne[1] == n_experts && op->src[0]->ne[2] == 1 &&
+    return gn_op_of(op) == GN_OP_MUL_MAT && op->src[0]->ne[1] == n_experts && op->src[0]->ne[2] == 1 &&
            op->src[1]->type == GGML_TYPE_F32 && in_memory(op->src[0]);
 }
 
@@ -65,16 +68,16 @@ static const struct ggml_tensor *sorted_by(const struct ggml_tensor *ids) {
         return NULL;
     }
     const struct ggml_tensor *sort = behind_shapes(ids);
-    bool largest_first = sort && ((sort->op == GGML_OP_ARGSORT && sort->op_params[0] == GGML_SORT_ORDER_DESC) ||
-                                  sort->op == GGML_OP_TOP_K);
+    bool largest_first = sort && ((gn_op_of(sort) == GN_OP_ARGSORT && sort->op_params[0] == GGML_SORT_ORDER_DESC) ||
+                                  gn_op_of(sort) == GN_OP_TOP_K);
     return largest_first ? sort->src[0] : NULL;
 }
 
 // The groups' scores: sums of the best scores of each. Returns of how many, 0 when it is anything else.
 static int64_t best_of_groups(const struct ggml_tensor *group_scores, const struct ggml_tensor *groups) {
     const struct ggml_tensor *sum = behind_shapes(group_scores);
-    const struct ggml_tensor *best = sum && sum->op == GGML_OP_SUM_ROWS ? behind_shapes(sum->src[0]) : NULL;
-    bool good = best && best->op == GGML_OP_GET_ROWS && behind_shapes(best->src[0]) == behind_shapes(groups) &&
+    const struct ggml_tensor *best = sum && gn_op_of(sum) == GN_OP_SUM_ROWS ? behind_shapes(sum->src[0]) : NULL;
+    bool good = best && gn_op_of(best) == GN_OP_GET_ROWS && behind_shapes(best->src[0]) == behind_shapes(groups) &&
                 behind_shapes(sorted_by(best->src[1])) == behind_shapes(groups);
     return good ? best->src[1]->ne[0] : 0;
 }
@@ -86,8 +89,8 @@ static const struct ggml_tensor *behind_groups(struct gn_router *router, const s
     const struct ggml_tensor *kept = NULL, *chosen = NULL, *none = NULL;
     for (int s = 0; s < 3; s++) { // which is which has changed between versions
         const struct ggml_tensor *source = masked->src[s];
-        kept = source && source->op == GGML_OP_GET_ROWS ? source : kept;
-        none = source && source->op == GGML_OP_FILL ? source : none;
+        kept = source && gn_op_of(source) == GN_OP_GET_ROWS ? source : kept;
+        none = source && gn_op_of(source) == GN_OP_FILL ? source : none;
         chosen = source && source->type == GGML_TYPE_I32 ? source : chosen;
     }
     if (!kept || !chosen || !none || kept->src[1] != chosen || parameter(none, 0) != -INFINITY) {
@@ -118,20 +121,20 @@ static const struct ggml_tensor *behind_sum(struct gn_router *router, const stru
 
 static const struct ggml_tensor *behind_activation(struct gn_router *router, const struct ggml_tensor *op) {
     enum gn_router_activation before = router->activation;
-    if (op->op == GGML_OP_SQRT) {
+    if (gn_op_of(op) == GN_OP_SQRT) {
         router->activation = GN_ROUTER_ROOT_SOFTPLUS;
         const struct ggml_tensor *of = op->src[0];
-        return before == GN_ROUTER_PLAIN && of->op == GGML_OP_UNARY && ggml_get_unary_op(of) == GGML_UNARY_OP_SOFTPLUS
+        return before == GN_ROUTER_PLAIN && gn_op_of(of) == GN_OP_UNARY && gn_unary_of(of) == GN_UNARY_SOFTPLUS
                    ? of->src[0]
                    : NULL;
     }
-    if (op->op == GGML_OP_SOFT_MAX) {
+    if (gn_op_of(op) == GN_OP_SOFT_MAX) {
         router->activation = GN_ROUTER_SOFTMAX;
         return before == GN_ROUTER_PLAIN && !op->src[1] && !op->src[2] && parameter(op, 0) == 1 ? op->src[0] : NULL;
     }
-    enum ggml_unary_op unary = ggml_get_unary_op(op);
-    router->activation = unary == GGML_UNARY_OP_SIGMOID ? GN_ROUTER_SIGMOID : GN_ROUTER_SOFTPLUS;
-    bool known = unary == GGML_UNARY_OP_SIGMOID || unary == GGML_UNARY_OP_SOFTPLUS;
+    enum gn_unary unary = gn_unary_of(op);
+    router->activation = unary == GN_UNARY_SIGMOID ? GN_ROUTER_SIGMOID : GN_ROUTER_SOFTPLUS;
+    bool known = unary == GN_UNARY_SIGMOID || unary == GN_UNARY_SOFTPLUS;
     return before == GN_ROUTER_PLAIN && known ? op->src[0] : NULL;
 }
 
@@ -142,16 +145,16 @@ static bool follow(struct gn_router *router, const struct ggml_tensor *op, int64
             take_router(router, op, n_experts);
             return true;
         }
-        switch (op->op) {
-        case GGML_OP_SET_ROWS:
+        switch (gn_op_of(op)) {
+        case GN_OP_SET_ROWS:
             op = router->n_groups == 0 ? behind_groups(router, op, n_experts) : NULL;
             break;
-        case GGML_OP_ADD:
+        case GN_OP_ADD:
             op = behind_sum(router, op, n_experts);
             break;
-        case GGML_OP_SQRT:
-        case GGML_OP_SOFT_MAX:
-        case GGML_OP_UNARY:
+        case GN_OP_SQRT:
+        case GN_OP_SOFT_MAX:
+        case GN_OP_UNARY:
             op = behind_activation(router, op);
             break;
         default:

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "backend/host.h"
 #include "backend/router.h"
 #include "predict/rank.h"
 
@@ -38,6 +39,7 @@ static void fill(struct ggml_tensor *tensor, int seed, float scale) {
 
 static int setup(void **state) {
     (void)state;
+    assert_null(gn_host_unfit());
     cpu = ggml_backend_dev_init(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU), NULL);
     assert_non_null(cpu);
     traits = gn_find_cpu_traits(ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu)));
