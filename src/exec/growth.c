@@ -11,6 +11,10 @@
 
 #define MIB ((int64_t)1 << 20)
 
+// Allocators and graphs reserve some dozen megabytes that they never use: counted in less memory than this, they would
+// leave nothing for experts. A program is not watched there.
+#define LEAST_WATCHED (128 * MIB)
+
 #define LOOK_NS 20000000u           // from one look at the process to the next
 #define TAKE_AGAIN_NS 1000000000u   // after slots were given back, before any are taken
 #define TAKE_AGAIN_PART 16          // of what was cut: less is not worth it
@@ -63,7 +67,7 @@ static int64_t find_ram(const struct gn_stream *stream, const struct gn_knobs *k
     }
     int64_t ram = (int64_t)gn_budget_ram(knobs, &taken);
     gn_models_forget(&taken);
-    return ram;
+    return ram < LEAST_WATCHED ? 0 : ram;
 }
 
 void gn_growth_begin(struct gn_stream *stream, const struct gn_knobs *knobs) {

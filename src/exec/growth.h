@@ -6,7 +6,7 @@
 // weights that are left in the page cache, and what is in memory of its program and libraries. More of it is expected
 // than is there: what is reserved and not touched yet, and caches that guanaco exec has set a limit to.
 //
-// --expert-cache without --ram is taken as it is: nothing is watched then.
+// --expert-cache without --ram is taken as it is: nothing is watched then, nor where --ram is less than 128 MiB.
 #pragma once
 
 #include "exec/stream.h"
