@@ -101,8 +101,8 @@ typedef const char *(*guanaco_mode_fn)(void);
 struct ggml_threadpool;
 typedef void (*guanaco_threadpool_fn)(struct ggml_threadpool *pool);
 
-// Returns why the last graph failed, "" if none has. The text is the calling thread's own, until it calls again or ends.
-// Any thread; call after a failed decode.
+// Returns why the last graph failed, "" if none has. The text is the calling thread's own, until it calls again or
+// ends. Any thread; call after a failed decode.
 typedef const char *(*guanaco_last_error_fn)(void);
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// Preloaded, it does to a program what many with windows do: it takes the user's language, before main(). Ends the program
-// with 77 where that does not bring decimal commas.
+// Preloaded, it does to a program what many with windows do: it takes the user's language, before main(). Ends the
+// program with 77 where that does not bring decimal commas.
 #include <locale.h>
 #include <string.h>
 #include <unistd.h>
