@@ -3,7 +3,7 @@
 #
 #   tests/run.sh BUILD [ctest's arguments]
 #
-# A test that leaves something out says so in a line "skipped [NEED]: WHY". GUANACO_TEST_REQUIRE names the needs that must
+# A test that leaves something out says so in a line "skipped [NEED]: WHY". TESTS_REQUIRED names the needs that must
 # not be missing, such as "io_uring,direct,cgroup,llama-programs": then a skip for one of them is a failure.
 set -u
 build=$1
@@ -50,9 +50,9 @@ echo "Skipped:"
 for need in $(printf '%s\n' "$skipped" | cut -f 1 | uniq); do
     printf '  [%s] needs %s\n' "$need" "$(how "$need")"
     printf '%s\n' "$skipped" | sed -n "s/^$need	/      /p"
-    case ",${GUANACO_TEST_REQUIRE:-}," in
+    case ",${TESTS_REQUIRED:-}," in
     *",$need,"*)
-        echo "  FAILED: GUANACO_TEST_REQUIRE names $need"
+        echo "  FAILED: TESTS_REQUIRED names $need"
         [ $code -ne 0 ] || code=1
         ;;
     esac
