@@ -407,10 +407,10 @@ static enum ggml_status run_event(struct gn_compute *compute, struct gn_stream *
 // Computes what has been collected in the run, if anything.
 static enum ggml_status flush(struct gn_compute *compute) {
     struct gn_moe_run *run = &compute->run;
-    if (run->n_nodes == 0) {
+    struct gn_stream *stream = run->stream;
+    if (!stream || run->n_nodes == 0) {
         return GGML_STATUS_SUCCESS;
     }
-    struct gn_stream *stream = run->stream;
     enum ggml_status status = GGML_STATUS_FAILED;
     pthread_mutex_lock(&stream->lock);
     if (!gn_ready_stream(stream, compute->knobs)) {
