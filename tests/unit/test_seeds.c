@@ -240,7 +240,7 @@ static void no_file_is_refused_without_waiting(void **state) {
     open_map(&map, 1);
     unlink(seed_path);
     assert_int_equal(gn_imatrix_read(seed_path, &map, chance, why, sizeof why), -ENOENT);
-    assert_int_equal(gn_imatrix_read(directory, &map, chance, why, sizeof why), -EINVAL);
+    assert_int_equal(gn_imatrix_read(directory, &map, chance, why, sizeof why), -EISDIR);
     struct gn_hot_set set;
     assert_int_equal(gn_hot_set_open(&set, &map), 0);
     assert_int_equal(gn_hot_set_read(&set, seed_path, why, sizeof why), -ENOENT);
