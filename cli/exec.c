@@ -36,12 +36,17 @@ struct launch {
 static const struct known {
     const char *name;
     bool common, warms_up;
-    bool routes; // starts servers for models, when it is given none
+    bool routes;  // starts servers for models, when it is given none
+    bool devices; // serves devices to others: the CPU alone, unless another is named
 } known[] = {
-    {"llama-server", true, true, true},      {"llama-cli", true, true, false},
-    {"llama-completion", true, true, false}, {"llama-perplexity", true, true, false},
-    {"llama-embedding", true, true, false},  {"llama-imatrix", true, false, false},
-    {"llama-bench", false, true, false},
+    {"llama-server", .common = true, .warms_up = true, .routes = true},
+    {"llama-cli", .common = true, .warms_up = true},
+    {"llama-completion", .common = true, .warms_up = true},
+    {"llama-perplexity", .common = true, .warms_up = true},
+    {"llama-embedding", .common = true, .warms_up = true},
+    {"llama-imatrix", .common = true},
+    {"llama-bench", .warms_up = true},
+    {"ggml-rpc-server", .devices = true},
 };
 
 static const struct known *find_known(const char *program) {
@@ -214,6 +219,9 @@ static bool set_arguments(struct launch *launch) {
     }
     // The program's threads would spin while the plugin's compute: on two cores that cost three quarters of the speed.
     added = added && add_flag(launch, "--poll", NULL, "0");
+    if (program->devices && !launch->probe.gpu) { // a GPU would be left out
+        added = added && add_flag(launch, "--device", "-d", "GUANACO");
+    }
     if (program->common) {
         set_placement(launch);
     } else if (launch->probe.gpu) {
