@@ -44,7 +44,9 @@ int64_t gn_budget_room(const struct gn_knobs *knobs, const struct gn_taken *take
     }
     uint64_t ram = gn_budget_ram(knobs, taken);
     uint64_t reserve = ram / 8 < MOST_RESERVE ? ram / 8 : MOST_RESERVE;
-    reserve += (uint64_t)knobs->value[GN_PROGRAM_CACHE];
+    uint64_t program_cache =
+        (uint64_t)knobs->value[GN_PROGRAM_CACHE]; // it fills slowly: what is reserved serves it too
+    reserve = reserve > program_cache ? reserve : program_cache;
     uint64_t own = taken->anonymous > taken->touched ? taken->anonymous - taken->touched : 0;
     uint64_t dense = taken->dense_copied ? 0 : taken->dense;
     for (uint32_t i = 0; i < taken->n_others; i++) {
