@@ -69,7 +69,7 @@ static bool skip(struct reading *reading, uint64_t bytes) {
 
 // A string; "" when it is longer than we care for.
 static bool take_string(struct reading *reading, char text[static NAME_BYTES]) {
-    uint64_t length;
+    uint64_t length = 0;
     text[0] = '\0';
     if (!take(reading, &length, sizeof length)) {
         return false;
@@ -84,8 +84,8 @@ static bool take_string(struct reading *reading, char text[static NAME_BYTES]) {
 static bool skip_value(struct reading *reading, uint32_t type);
 
 static bool skip_array(struct reading *reading) {
-    uint32_t type;
-    uint64_t n;
+    uint32_t type = 0;
+    uint64_t n = 0;
     if (!take(reading, &type, sizeof type) || !take(reading, &n, sizeof n)) {
         return false;
     }
