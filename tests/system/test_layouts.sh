@@ -131,6 +131,7 @@ if [ -n "$completion" ]; then
         none | dio | mlock) grep -q "warning: experts come without a mapped file: .*MiB of them are written to .*--lock dense" "$tmp/err" || failed "--load-mode $mode: not spooled" ;;
         esac
     done
-    compare "--no-mmap, shards" "$by_completion" "$(complete "$tmp/snapshots/main/many-00001-of-00003.gguf" --no-mmap)"
+    compare "--load-mode none, shards" "$by_completion" \
+        "$(complete "$tmp/snapshots/main/many-00001-of-00003.gguf" --load-mode none)"
 fi
 finish
