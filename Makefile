@@ -45,13 +45,12 @@ llama-programs: programs
 	@tools/install-tools.sh llama-programs
 	@tools/build-llama-programs.sh .deps/llama/src.bundle $(BUILD)/llama $(JOBS)
 
-# llama-server under load for so many minutes, within a budget, at small and large batches. See tests/system/soak.py.
-MINUTES ?= 20
+# llama-server under load for so many minutes (20), within a budget, at small and large batches. See tests/system/soak.py.
 soak: tests llama-programs
 	@cmake --build $(BUILD) -j $(JOBS) --target guanaco-cli guanaco-synth
 	@for ubatch in 512 4096; do \
 	    python3 tests/system/soak.py $(BUILD)/bin/guanaco $(BUILD)/llama/bin $(BUILD)/bin/guanaco-synth \
-	        $(BUILD)/soak --minutes $(MINUTES) --ubatch $$ubatch || exit; \
+	        $(BUILD)/soak --minutes $(or $(MINUTES),20) --ubatch $$ubatch || exit; \
 	done
 
 format:
@@ -69,12 +68,11 @@ asan:
 tsan:
 	@$(MAKE) test BUILD=build-tsan CMAKE_FLAGS="$(CMAKE_FLAGS) -DGUANACO_SANITIZE=thread -DGUANACO_TESTS=sanitizer"
 
-# New mutants of all that is read, for so many minutes in all. SEED=N repeats a run; the tests run a fixed one.
-MINUTES ?= 10
+# New mutants of all that is read, for so many minutes (10) in all. SEED=N repeats a run; the tests run a fixed one.
 fuzz:
 	@tools/configure.sh build-asan tests $(CMAKE_FLAGS) $(ASAN_FLAGS)
 	@cmake --build build-asan -j $(JOBS) --target fuzz fuzz-stock guanaco guanaco-tiny
-	@tests/fuzz/fuzz.sh build-asan $(MINUTES) $(SEED)
+	@tests/fuzz/fuzz.sh build-asan $(or $(MINUTES),10) $(SEED)
 
 clean:
 	@rm -rf build build-asan build-clang build-gpu build-tsan
