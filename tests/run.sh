@@ -31,6 +31,7 @@ how() {
     cgroup) echo "to be root, where a memory control group can be made" ;;
     llama-programs) echo "make llama-programs (15 to 25 minutes on two cores), then make test again" ;;
     openai) echo "tools/fetch-openai.sh $build/openai" ;;
+    plain-build) echo "a build without sanitizers: make test" ;;
     mlock) echo "a higher limit of locked memory: ulimit -l unlimited" ;;
     user) echo "to be another user than root" ;;
     root) echo "to be root" ;;
