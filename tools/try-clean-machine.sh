@@ -15,6 +15,7 @@ as=${2:-root}
 command -v debootstrap >/dev/null || { echo "try-clean-machine: please install debootstrap first" >&2; exit 1; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 machine=$(mktemp -d "${TMPDIR:-/var/tmp}/guanaco-$release.XXXXXX")
+chmod 755 "$machine" # a user's root folder as well
 log=$machine.log
 
 clean_up() {
