@@ -31,6 +31,7 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
         struct gn_spare *spare = &stream->spares.spare[found];
         uint32_t expert = ahead->experts[ahead->next++];
         spare->use = GN_SPARE_AHEAD;
+        spare->source = ahead->source;
         spare->entry = gn_cache_entry(stream->cache, ahead->layer->index, expert);
         stream->spares.ahead++;
         gn_growth_touch(stream, &spare->touched, gn_cache_layout(stream->cache)->classes[size_class].slot_bytes);
@@ -45,10 +46,10 @@ void gn_ahead_start(struct gn_stream *stream, uint32_t most) {
     }
 }
 
-void gn_ahead_count_useful(struct gn_stream *stream) {
+void gn_ahead_count_useful(struct gn_stream *stream, enum gn_source source) {
     gn_count_of(stream, prefetch_useful, 1);
-    if (stream->ahead.source < GN_SOURCES) {
-        gn_count_of(stream, source[stream->ahead.source].useful, 1);
+    if (source < GN_SOURCES) {
+        gn_count_of(stream, source[source].useful, 1);
     }
 }
 
@@ -66,12 +67,12 @@ void gn_ahead_dismiss(struct gn_stream *stream, const struct gn_layer *layer) {
     if (!layer || ahead->layer == layer) {
         ahead->n = ahead->next = 0;
     }
-    uint32_t wasted = gn_spares_dismiss(&stream->spares, layer);
-    if (wasted > 0) {
-        gn_count_of(stream, prefetch_wasted, wasted);
-        gn_count_of(stream, prefetch_wasted_bytes, wasted * ahead->layer->expert_bytes);
-        if (ahead->source < GN_SOURCES) {
-            gn_count_of(stream, source[ahead->source].wasted, wasted);
+    struct gn_dismissed wasted = gn_spares_dismiss(&stream->spares, layer);
+    if (wasted.n > 0) {
+        gn_count_of(stream, prefetch_wasted, wasted.n);
+        gn_count_of(stream, prefetch_wasted_bytes, wasted.bytes);
+        for (int s = 0; s < GN_SOURCES; s++) {
+            gn_count_of(stream, source[s].wasted, wasted.source[s]);
         }
     }
 }

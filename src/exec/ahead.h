@@ -15,8 +15,8 @@ void gn_ahead_plan(struct gn_stream *stream, const struct gn_layer *layer, const
 // Starts as much of the plan as spares and the reader have room for, at most `most` experts.
 void gn_ahead_start(struct gn_stream *stream, uint32_t most);
 
-// Counts an expert that was read ahead, or is on its way, and is used now.
-void gn_ahead_count_useful(struct gn_stream *stream);
+// Counts an expert that was read ahead, or is on its way, and is used now. source: as in the plan that it was of.
+void gn_ahead_count_useful(struct gn_stream *stream, enum gn_source source);
 
 // Counts what a source had guessed for an event: of the experts used, how many it foresaw.
 void gn_ahead_count_guesses(struct gn_stream *stream, const struct gn_layer *layer, enum gn_source source,

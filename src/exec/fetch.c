@@ -116,7 +116,7 @@ static void claim(struct gn_stream *stream, uint32_t i) {
     item->memory = spare->memory;
     item->load = spare->load;
     item->load->item = i;
-    gn_ahead_count_useful(stream);
+    gn_ahead_count_useful(stream, spare->source);
     if (item->load->in_flight > 0) {
         fetch->loading++;
     } else {

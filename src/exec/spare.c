@@ -57,21 +57,25 @@ static void set_free(const struct gn_spares *spares, struct gn_spare *spare) {
     spare->use = GN_SPARE_FREE;
 }
 
-uint32_t gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *layer) {
-    uint32_t n = 0;
+struct gn_dismissed gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *layer) {
+    struct gn_dismissed dismissed = {0};
     for (uint32_t i = 0; spares->ahead > 0 && i < spares->n; i++) {
         struct gn_spare *spare = &spares->spare[i];
         if (spare->use == GN_SPARE_AHEAD && (!layer || spare->load->layer == layer)) {
             spares->ahead--;
+            dismissed.n++;
+            dismissed.bytes += spare->load->layer->expert_bytes;
+            if (spare->source < GN_SOURCES) {
+                dismissed.source[spare->source]++;
+            }
             if (spare->load->in_flight) {
                 spare->use = GN_SPARE_DOOMED;
             } else {
                 set_free(spares, spare);
             }
-            n++;
         }
     }
-    return n;
+    return dismissed;
 }
 
 bool gn_spares_ended(struct gn_spares *spares, const struct gn_load *load) {

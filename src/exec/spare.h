@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "exec/load.h"
+#include "stats/stats.h"
 
 enum gn_spare_use {
     GN_SPARE_FREE,
@@ -20,8 +21,9 @@ struct gn_spare {
     bool touched; // it has been written to
     uint32_t size_class;
     enum gn_spare_use use;
-    uint32_t entry;       // the cache's number of the expert, when read ahead
-    struct gn_load *load; // its reads; a load of the spare's own, which may be exchanged as the memory is
+    uint32_t entry;        // the cache's number of the expert, when read ahead
+    enum gn_source source; // who guessed it, when read ahead; GN_SOURCES: nobody
+    struct gn_load *load;  // its reads; a load of the spare's own, which may be exchanged as the memory is
 };
 
 struct gn_spares {
@@ -45,8 +47,15 @@ uint32_t gn_spares_find(const struct gn_spares *spares, uint32_t size_class, boo
 // The spare into which the expert is read ahead, or GN_NONE.
 uint32_t gn_spares_find_ahead(const struct gn_spares *spares, uint32_t entry);
 
-// Gives up what was read ahead for a layer, or, with NULL, for all. Returns how many experts that were.
-uint32_t gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *layer);
+// What was read ahead for nothing. The experts may be of several layers, whose sizes differ, and of several plans.
+struct gn_dismissed {
+    uint32_t n;
+    uint64_t bytes;              // of them, on disk
+    uint32_t source[GN_SOURCES]; // of them, by who guessed them
+};
+
+// Gives up what was read ahead for a layer, or, with NULL, for all. Returns what that was.
+struct gn_dismissed gn_spares_dismiss(struct gn_spares *spares, const struct gn_layer *layer);
 
 // Takes in that a load for nobody has ended. Returns true when that made a spare free.
 bool gn_spares_ended(struct gn_spares *spares, const struct gn_load *load);
