@@ -27,6 +27,8 @@ struct gn_cache {
     const struct guanaco_policy *policy;
     void *policy_state;
     const char *error;              // what the policy did
+    uint32_t named, named_for;      // the last answer of gn_cache_victim(), and for which entry
+    uint64_t named_at;              // the event of that
     struct gn_admission *admission; // NULL: all are let in
     bool in_event;                  // it has seen this event's layer
     struct gn_shares *shares;       // NULL: any layer may take any slot
@@ -385,8 +387,11 @@ static bool has_room(const struct gn_cache *cache, uint32_t entry) {
 }
 
 static uint32_t victim_for(struct gn_cache *cache, uint32_t entry) {
-    bool of_another = cache->shares && has_room(cache, entry);
-    uint32_t group = of_another ? fullest(cache, class_of(cache, entry), 0) : GN_NONE;
+    uint32_t named = cache->named_for == entry && cache->named_at == cache->event ? cache->named : GN_NONE;
+    if (named != GN_NONE && !cache->error && cache->slot_of[named] != GN_NONE && !in_use(cache, named)) {
+        return named; // the policy is not asked again: it may draw lots
+    }
+    uint32_t group = cache->shares && has_room(cache, entry) ? fullest(cache, class_of(cache, entry), 0) : GN_NONE;
     return cache->error ? GN_NONE : victim_in(cache, group == GN_NONE ? group_of(cache, entry) : group);
 }
 
@@ -395,15 +400,11 @@ static uint32_t find_slot(struct gn_cache *cache, uint32_t entry, bool may_evict
     uint32_t layer = cache->layer_of[entry], slot = cache->free_slot[class_of(cache, entry)];
     if (has_room(cache, entry) && slot != GN_NONE) {
         cache->free_slot[class_of(cache, entry)] = cache->slots[slot].next_free;
-        cache->held[layer]++;
-        return slot;
+    } else {
+        uint32_t victim = may_evict ? victim_for(cache, entry) : GN_NONE;
+        slot = victim != GN_NONE ? evict(cache, victim) : GN_NONE;
     }
-    uint32_t victim = may_evict ? victim_for(cache, entry) : GN_NONE;
-    if (victim == GN_NONE) {
-        return GN_NONE;
-    }
-    slot = evict(cache, victim);
-    cache->held[layer]++;
+    cache->held[layer] += slot != GN_NONE;
     return slot;
 }
 
@@ -421,7 +422,10 @@ static bool is_admitted(const struct gn_cache *cache, uint32_t entry) {
 
 uint32_t gn_cache_victim(struct gn_cache *cache, uint32_t entry) {
     bool takes_free = has_room(cache, entry) && cache->free_slot[class_of(cache, entry)] != GN_NONE;
-    return takes_free || !is_admitted(cache, entry) ? GN_NONE : victim_for(cache, entry);
+    cache->named = takes_free || !is_admitted(cache, entry) ? GN_NONE : victim_for(cache, entry);
+    cache->named_for = entry;
+    cache->named_at = cache->event;
+    return cache->named;
 }
 
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool may_evict) {

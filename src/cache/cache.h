@@ -59,7 +59,8 @@ uint32_t gn_cache_lookup(struct gn_cache *cache, uint32_t entry);
 // neither.
 uint32_t gn_cache_insert(struct gn_cache *cache, uint32_t entry, bool evict);
 // The expert that such an insertion would push out. GN_NONE: none, because a slot is free, or because the expert may
-// not come in. It asks the policy, as the insertion will again: one that draws lots may name another then.
+// not come in. An insertion of the same entry in the same event evicts this one, unless it has been used or has left
+// since; the policy is not asked twice, for one that draws lots would name another.
 uint32_t gn_cache_victim(struct gn_cache *cache, uint32_t entry);
 // Takes an expert out again whose bytes did not arrive. Its slot is free.
 void gn_cache_drop(struct gn_cache *cache, uint32_t entry);

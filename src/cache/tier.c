@@ -119,7 +119,7 @@ uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t la
                          uint32_t n, struct gn_promotion *promotions) {
     uint32_t found = 0;
     uint64_t tried = 0;
-    n = n < 64 ? n : 64;
+    n = n < GN_TIER_MOST_EXPERTS ? n : GN_TIER_MOST_EXPERTS;
     tier->credit += tier->inserts;
     while (tier->credit >= tier->n_served) {
         uint32_t i = most_used(tier, ram, layer, experts, n, tried);

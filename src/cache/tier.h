@@ -21,6 +21,8 @@
 
 #include "cache/cache.h"
 
+#define GN_TIER_MOST_EXPERTS 64 // that gn_tier_promote() looks at
+
 struct gn_tier_options {
     // As the RAM's, in the same order, but of what an expert takes here. Layers of another shape are of another kind,
     // and n_experts is 0 for a layer that this tier does not serve; at least one is served. Copied.
@@ -81,7 +83,8 @@ struct gn_promotion {
 
 // Chooses which of n experts come up, those of the event and any others, of those that `ram` holds now: the most used
 // of late first, as many as the token may have, each into a free slot or over one that was used less by the margin.
-// They leave the RAM's slots. Fills promotions[], which has room for n, and returns how many.
+// They leave the RAM's slots. Of more than GN_TIER_MOST_EXPERTS only the first so many are looked at. Fills
+// promotions[], which has room for n, and returns how many.
 uint32_t gn_tier_promote(struct gn_tier *tier, struct gn_cache *ram, uint32_t layer, const uint32_t *experts,
                          uint32_t n, struct gn_promotion *promotions);
 // Takes an expert out again whose copy failed.

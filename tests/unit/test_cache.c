@@ -222,6 +222,50 @@ static void the_second_miss_is_let_in(void **state) {
     gn_cache_close(cache);
 }
 
+// What is looked at before an eviction is what goes, also where the policy draws lots.
+static void evicts_the_victim_that_it_named(void **state) {
+    (void)state;
+    const struct guanaco_policy *const policies[] = {&gn_policy_random, &gn_policy_lru, &gn_policy_slru};
+    struct gn_cache_layer layer = {.n_experts = 64, .slot_bytes = 4096};
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        struct gn_cache_options options = {.layers = &layer, .n_layers = 1, .budget = 16 * 4096, .policy = policies[p]};
+        struct gn_cache *cache = NULL;
+        assert_int_equal(gn_cache_open(&options, &cache), 0);
+        uint64_t seed = 7;
+        for (int i = 0; i < 500; i++) {
+            uint32_t entry = random_below(&seed, 64);
+            gn_cache_begin(cache);
+            if (gn_cache_lookup(cache, entry) == GN_NONE) {
+                uint32_t victim = gn_cache_victim(cache, entry);
+                assert_int_not_equal(gn_cache_insert(cache, entry, true), GN_NONE);
+                assert_true(victim == GN_NONE || gn_cache_peek(cache, victim) == GN_NONE);
+            }
+            gn_cache_end(cache);
+        }
+        assert_true(gn_cache_totals(cache).evictions > 100);
+        gn_cache_close(cache);
+    }
+}
+
+// A victim that has been used, or has gone, since it was named is not taken.
+static void forgets_a_victim_that_may_not_go(void **state) {
+    (void)state;
+    struct gn_cache_layer layer = {.n_experts = 8, .slot_bytes = 4096};
+    struct gn_cache *cache = open_cache(&layer, 1, 2 * 4096);
+    run_event(cache, (uint32_t[]){0, 1}, 2, true);
+    gn_cache_begin(cache);
+    gn_cache_lookup(cache, 2);
+    assert_int_equal(gn_cache_victim(cache, 2), 0);
+    gn_cache_lookup(cache, 0);
+    assert_int_equal(gn_cache_victim(cache, 2), 1);
+    gn_cache_drop(cache, 1);
+    assert_int_equal(gn_cache_victim(cache, 2), GN_NONE); // a slot is free
+    assert_int_not_equal(gn_cache_insert(cache, 2, true), GN_NONE);
+    assert_int_not_equal(gn_cache_peek(cache, 0), GN_NONE);
+    gn_cache_end(cache);
+    gn_cache_close(cache);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_counts_like_the_plain_model),
@@ -230,6 +274,8 @@ int main(void) {
         cmocka_unit_test(a_dropped_expert_is_gone_and_its_slot_free),
         cmocka_unit_test(size_classes_share_the_budget),
         cmocka_unit_test(the_second_miss_is_let_in),
+        cmocka_unit_test(evicts_the_victim_that_it_named),
+        cmocka_unit_test(forgets_a_victim_that_may_not_go),
         cmocka_unit_test(impossible_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
