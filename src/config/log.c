@@ -18,11 +18,11 @@ void gn_log(enum gn_log_level level, const char *format, ...) {
         return;
     }
     static const char *const prefix[] = {"error: ", "warning: ", "", ""};
-    char line[1024];
+    char line[GN_LOG_LINE];
     va_list args;
     va_start(args, format);
     gn_vformat(line, sizeof line, format, args);
     va_end(args);
-    char shown[2 * sizeof line]; // what a file says is in it, maybe
+    char shown[4 * sizeof line]; // what a file says is in it, maybe: a byte becomes "\x1b"
     fprintf(stderr, "guanaco: %s%s\n", prefix[level], gn_printable(line, shown, sizeof shown));
 }

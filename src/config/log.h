@@ -3,6 +3,10 @@
 
 enum gn_log_level { GN_LOG_ERROR, GN_LOG_WARN, GN_LOG_INFO, GN_LOG_DEBUG };
 
+// Room for one line, with the zero byte; what is longer is cut. The longest are those of guanaco_mode() and of
+// report.h.
+enum { GN_LOG_LINE = 2304 };
+
 // Lines above this level are dropped. Default: GN_LOG_INFO.
 void gn_log_set_level(enum gn_log_level level);
 

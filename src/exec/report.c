@@ -6,6 +6,7 @@
 #include "stats/stats.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 static double percent(uint64_t part, uint64_t whole) {
@@ -14,6 +15,19 @@ static double percent(uint64_t part, uint64_t whole) {
 
 static uint64_t counter(const _Atomic uint64_t *value) {
     return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+// Appends to text[size], of which `used` bytes are taken, in C's numbers. What has no room is cut. Returns what is
+// taken then, always less than size.
+static size_t append(char *text, size_t size, size_t used, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static size_t append(char *text, size_t size, size_t used, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = gn_vformat(text + used, size - used, format, arguments);
+    va_end(arguments);
+    used += length > 0 ? (size_t)length : 0;
+    return used < size ? used : size - 1;
 }
 
 // What every such line begins with. Returns its length.
@@ -26,20 +40,19 @@ static size_t put_common(const struct gn_stream *stream, char *line, size_t size
         most = resident > most ? resident : most;
     }
     uint64_t used = totals.hits + totals.misses;
-    return (size_t)gn_format(line, size,
-                             "%.0f%% resident (%.0f%% hot-pinned), %" PRIu64 "/%" PRIu64
-                             " expert accesses, distinct experts pinned=%u, per-layer budget=[%u, %u]",
-                             percent(totals.hits, used), percent(totals.hot_hits, used), totals.hits, used,
-                             gn_cache_pins(stream->cache).distinct, least, most);
+    return append(line, size, 0,
+                  "%.0f%% resident (%.0f%% hot-pinned), %" PRIu64 "/%" PRIu64
+                  " expert accesses, distinct experts pinned=%u, per-layer budget=[%u, %u]",
+                  percent(totals.hits, used), percent(totals.hot_hits, used), totals.hits, used,
+                  gn_cache_pins(stream->cache).distinct, least, most);
 }
 
 // Where the time of its graphs went.
 static size_t put_times(const struct gn_stream *stream, char *text, size_t size) {
     uint64_t all = counter(&stream->counts.total_ns);
-    return (size_t)gn_format(text, size, ", stalled %.0f%%, computing %.0f%%, managing %.1f%%",
-                             percent(counter(&stream->counts.io_wait_ns), all),
-                             percent(counter(&stream->counts.compute_ns), all),
-                             percent(counter(&stream->counts.manage_ns), all));
+    return append(text, size, 0, ", stalled %.0f%%, computing %.0f%%, managing %.1f%%",
+                  percent(counter(&stream->counts.io_wait_ns), all), percent(counter(&stream->counts.compute_ns), all),
+                  percent(counter(&stream->counts.manage_ns), all));
 }
 
 // The blocks of the layers that tiers serve, such as "0-3,7"; a range is of layers that follow one another, whatever
@@ -60,10 +73,10 @@ static void put_layers(const struct gn_stream *stream, char *text, size_t size) 
         }
         const char *joint = used > 0 ? "," : "";
         if (used + 32 > size) {
-            snprintf(text + used, size - used, "%s...", joint);
+            append(text, size, used, "%s...", joint);
             return;
         }
-        used += (size_t)snprintf(text + used, size - used, "%s%u%s", joint, stream->map.layers[first]->block, range);
+        used = append(text, size, used, "%s%u%s", joint, stream->map.layers[first]->block, range);
     }
 }
 
@@ -95,9 +108,9 @@ size_t gn_report_tiers(const struct gn_stream *stream, char *text, size_t size) 
     }
     char layers[160];
     put_layers(stream, layers, sizeof layers);
-    return (size_t)gn_format(text, size,
-                             ", on the GPU (layers %s) %" PRIu64 "/%" PRIu64 " (%.0f%%), %u held, %" PRIu64 " copied",
-                             layers, hits, used, percent(hits, used), held, copied);
+    return append(text, size, 0,
+                  ", on the GPU (layers %s) %" PRIu64 "/%" PRIu64 " (%.0f%%), %u held, %" PRIu64 " copied", layers,
+                  hits, used, percent(hits, used), held, copied);
 }
 
 // What reading ahead brought, by who guessed; nothing when there was none.
@@ -107,20 +120,19 @@ static size_t put_prefetch(const struct gn_stream *stream, char *text, size_t si
     size_t used = 0;
     text[0] = '\0';
     if (useful + wasted > 0) {
-        used = (size_t)gn_format(text, size, ", read ahead: used=%" PRIu64 ", wasted=%" PRIu64 " (%.1f MiB)", useful,
-                                 wasted, (double)counter(&stream->counts.prefetch_wasted_bytes) / (1 << 20));
+        used = append(text, size, 0, ", read ahead: used=%" PRIu64 ", wasted=%" PRIu64 " (%.1f MiB)", useful, wasted,
+                      (double)counter(&stream->counts.prefetch_wasted_bytes) / (1 << 20));
     }
     for (int s = 0; s < GN_SOURCES; s++) {
         uint64_t all = counter(&stream->counts.source[s].used);
         if (all > 0) {
-            used += (size_t)gn_format(
-                text + used, size - used, ", %s foresaw %.0f%% (used=%" PRIu64 ", wasted=%" PRIu64 ")", names[s],
-                percent(counter(&stream->counts.source[s].foreseen), all), counter(&stream->counts.source[s].useful),
-                counter(&stream->counts.source[s].wasted));
+            used = append(text, size, used, ", %s foresaw %.0f%% (used=%" PRIu64 ", wasted=%" PRIu64 ")", names[s],
+                          percent(counter(&stream->counts.source[s].foreseen), all),
+                          counter(&stream->counts.source[s].useful), counter(&stream->counts.source[s].wasted));
         }
     }
     if (stream->ahead.gain != 0) {
-        used += (size_t)gn_format(text + used, size - used, ", reading ahead gains %.0f%%", 100 * stream->ahead.gain);
+        used = append(text, size, used, ", reading ahead gains %.0f%%", 100 * stream->ahead.gain);
     }
     return used;
 }
@@ -134,8 +146,8 @@ static void say_foreseen(const struct gn_stream *stream) {
         for (uint32_t l = 0; l < stream->map.n_layers && used + 16 < sizeof line; l++) {
             const struct gn_foreseen *figures = &stream->ahead.foreseen[l * GN_SOURCES + (uint32_t)s];
             if (figures->used > 0) {
-                used += (size_t)gn_format(line + used, sizeof line - used, "%sL%u=%.0f", used ? ", " : "",
-                                          stream->map.layers[l]->block, percent(figures->foreseen, figures->used));
+                used = append(line, sizeof line, used, "%sL%u=%.0f", used ? ", " : "", stream->map.layers[l]->block,
+                              percent(figures->foreseen, figures->used));
             }
         }
         if (used > 0) {
@@ -151,21 +163,20 @@ static void say_pins(const struct gn_stream *stream) {
     }
     char line[900];
     struct gn_cache_totals totals = gn_cache_totals(stream->cache);
-    int used = gn_format(line, sizeof line,
+    size_t used = append(line, sizeof line, 0,
                          "pins: obs=%" PRIu64 " | locked=%.1f MiB | moe_layers=%u | pinned=%u/%u | distinct "
                          "(layer,expert) seen=%u | pinned count range=[%.1f, %.1f] | per-layer: {",
                          pins.uses, (double)stream->locks.bytes / (1 << 20), stream->map.n_layers, totals.hot_resident,
                          pins.most, pins.seen, (double)pins.least, (double)pins.greatest);
     const char *joint = "";
-    for (uint32_t l = 0; l < stream->map.n_layers && (size_t)used < sizeof line - 32; l++) {
+    for (uint32_t l = 0; l < stream->map.n_layers && used < sizeof line - 32; l++) {
         uint32_t hot = gn_cache_layer_totals(stream->cache, l).hot_resident;
         if (hot > 0) {
-            used +=
-                snprintf(line + used, sizeof line - (size_t)used, "%sL%u=%u", joint, stream->map.layers[l]->block, hot);
+            used = append(line, sizeof line, used, "%sL%u=%u", joint, stream->map.layers[l]->block, hot);
             joint = ", ";
         }
     }
-    snprintf(line + used, sizeof line - (size_t)used, "}");
+    append(line, sizeof line, used, "}");
     gn_info("%s", line);
 }
 
@@ -177,8 +188,7 @@ void gn_report_step(struct gn_stream *stream, const struct gn_layer *layer, bool
     stream->report_tokens = 0;
     char line[800];
     size_t used = put_common(stream, line, sizeof line);
-    used += (size_t)snprintf(line + used, sizeof line - used, ", evictions=%" PRIu64,
-                             gn_cache_totals(stream->cache).evictions);
+    used = append(line, sizeof line, used, ", evictions=%" PRIu64, gn_cache_totals(stream->cache).evictions);
     used += gn_report_tiers(stream, line + used, sizeof line - used);
     put_times(stream, line + used, sizeof line - used);
     gn_info("pin cache: %s", line);
@@ -192,12 +202,11 @@ void gn_report_final(const struct gn_stream *stream) {
     }
     char line[1500];
     size_t used = put_common(stream, line, sizeof line);
-    used += (size_t)gn_format(line + used, sizeof line - used,
-                              ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64
-                              ", evict_hot=%" PRIu64 ", evict_reread=%" PRIu64 " (churn %.1f%%), seed: %s",
-                              totals.evictions, counter(&stream->counts.pilot_calls),
-                              counter(&stream->counts.pilot_slices), totals.hot_evictions, totals.rereads,
-                              percent(totals.rereads, totals.misses), gn_seed_source(stream));
+    used = append(line, sizeof line, used,
+                  ", evictions=%" PRIu64 ", pilot calls=%" PRIu64 ", pilot slices=%" PRIu64 ", evict_hot=%" PRIu64
+                  ", evict_reread=%" PRIu64 " (churn %.1f%%), seed: %s",
+                  totals.evictions, counter(&stream->counts.pilot_calls), counter(&stream->counts.pilot_slices),
+                  totals.hot_evictions, totals.rereads, percent(totals.rereads, totals.misses), gn_seed_source(stream));
     used += gn_report_tiers(stream, line + used, sizeof line - used);
     used += put_times(stream, line + used, sizeof line - used);
     put_prefetch(stream, line + used, sizeof line - used);

@@ -120,6 +120,22 @@ static void counts_each_tier_once(void **state) {
     close_world(&world);
 }
 
+// Whatever the room, what is returned is the length of what is there: the next part is put behind it.
+static void never_says_more_than_there_is_room_for(void **state) {
+    (void)state;
+    static struct world world;
+    open_world(&world, "00-0", 0, 1);
+    for (size_t size = 1; size < 100; size++) {
+        char text[128];
+        memset(text, '#', sizeof text);
+        size_t length = gn_report_tiers(&world.stream, text, size);
+        assert_true(length < size);
+        assert_int_equal(length, strlen(text));
+        assert_int_equal(text[size], '#');
+    }
+    close_world(&world);
+}
+
 static void says_nothing_without_tiers(void **state) {
     (void)state;
     static struct world world;
@@ -132,9 +148,8 @@ static void says_nothing_without_tiers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_the_layers),
-        cmocka_unit_test(shows_where_a_list_is_cut),
-        cmocka_unit_test(counts_each_tier_once),
+        cmocka_unit_test(names_the_layers),           cmocka_unit_test(shows_where_a_list_is_cut),
+        cmocka_unit_test(counts_each_tier_once),      cmocka_unit_test(never_says_more_than_there_is_room_for),
         cmocka_unit_test(says_nothing_without_tiers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
