@@ -2,8 +2,9 @@
 
 #include "gguf_header.h"
 #include "io/reader.h"
-#include "llama.h"
+#include "model/shard_name.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,24 +165,25 @@ static bool list_shards(struct model_file *model, const char *path, uint32_t cou
                         size_t why_size) {
     model->shards = calloc(count, sizeof *model->shards);
     model->n_shards = model->shards ? count : 0;
-    char prefix[PATH_MAX] = "", name[PATH_MAX + 32];
-    if (count > 1 && !llama_split_prefix(prefix, sizeof prefix, path, (int32_t)number, (int32_t)count)) {
+    struct gn_shard_name shard;
+    char name[PATH_MAX + 32];
+    bool named = gn_shard_name_read(path, &shard) && shard.number == number + 1 && shard.count == count;
+    if (count > 1 && !named) {
         snprintf(why, why_size,
                  "%s is shard %u of %u, but is not named <name>-%05u-of-%05u.gguf; rename it and the others", path,
                  number + 1, count, number + 1, count);
         return false;
     }
-    for (uint32_t s = 0; s < model->n_shards; s++) {
-        if (count > 1) {
-            llama_split_path(name, sizeof name, prefix, (int32_t)s, (int32_t)count);
-        }
-        model->shards[s] = strdup(count > 1 ? name : path);
+    bool good = model->shards;
+    for (uint32_t s = 0; good && s < count; s++) {
+        bool written = count > 1 && gn_shard_name_write(path, &shard, s + 1, name, sizeof name);
+        model->shards[s] = count == 1 || written ? strdup(written ? name : path) : NULL;
+        good = model->shards[s];
     }
-    if (!model->shards || !model->shards[count - 1]) {
+    if (!good) {
         snprintf(why, why_size, "memory is short");
-        return false;
     }
-    return true;
+    return good;
 }
 
 static bool open_shards(struct model_file *model, const char *path, char *why, size_t why_size) {

@@ -1,6 +1,7 @@
 #include "backend/geometry.h"
 
 #include "gguf.h"
+#include "model/shard_name.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -28,26 +29,16 @@ static uint32_t number(const struct gguf_context *gguf, const char *architecture
     return most;
 }
 
-// "model-00003-of-00004.gguf": metadata stand in the first shard.
-static void first_shard(char *path) {
-    char *of = strstr(path, "-of-");
-    for (char *next; of && (next = strstr(of + 1, "-of-"));) {
-        of = next;
-    }
-    char *slash = strrchr(path, '/');
-    if (of && of > slash && of - path >= 6 && of[-6] == '-') {
-        memset(of - 5, '0', 4);
-        of[-1] = '1';
-    }
-}
-
 void gn_geometry_read(const char *path, struct gn_geometry *geometry) {
     *geometry = (struct gn_geometry){0};
     char first[PATH_MAX];
+    struct gn_shard_name shard;
     if ((size_t)snprintf(first, sizeof first, "%s", path) >= sizeof first) {
         return;
     }
-    first_shard(first);
+    if (gn_shard_name_read(path, &shard)) { // metadata stand in the first
+        gn_shard_name_write(path, &shard, 1, first, sizeof first);
+    }
     struct gguf_context *gguf = gguf_init_from_file(first, (struct gguf_init_params){.no_alloc = true});
     if (!gguf) {
         return;

@@ -6,6 +6,7 @@
 #include "config/log.h"
 #include "exec/growth.h"
 #include "exec/models.h"
+#include "model/shard_name.h"
 #include "stats/stats.h"
 
 #include <dlfcn.h>
@@ -50,15 +51,11 @@ static bool interposed(void) {
 }
 
 // Shards without experts never come by here: what they hold stays in the page cache. How many there are, by the name
-// "-00001-of-00004.gguf" of one that did.
+// of one that did.
 static unsigned shards_without_experts(const struct gn_loaded *model) {
-    const char *path = gn_file_path(model->files[0].file), *slash = strrchr(path, '/');
-    const char *of = strstr(slash ? slash : path, "-of-");
-    unsigned shards = 0;
-    if (!of || sscanf(of, "-of-%5u.gguf", &shards) != 1) {
-        return 0;
-    }
-    return shards > model->n_files ? shards - model->n_files : 0;
+    struct gn_shard_name shard;
+    gn_shard_name_read(gn_file_path(model->files[0].file), &shard);
+    return shard.count > model->n_files ? shard.count - model->n_files : 0;
 }
 
 static int protect_dense(struct gn_loaded *model, const struct gn_knobs *knobs) {
@@ -193,7 +190,7 @@ static int ready(struct gn_stream *stream, const struct gn_knobs *knobs) {
         gn_fail("%s", stream->error);
     }
     if (first && !failed) { // the program has not asked for this with guanaco_mode()
-        char text[512];
+        char text[2048];
         gn_stream_describe(stream, text, sizeof text);
         gn_info("mode: %s", text);
     }

@@ -5,6 +5,7 @@
 #include "exec/growth.h"
 #include "model/hot_set.h"
 #include "model/imatrix.h"
+#include "model/shard_name.h"
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -48,13 +49,11 @@ static bool ends_with(const char *text, size_t length, const char *end) {
 // How much of a path is left without ".gguf", and without "-00001-of-00004" if `shard`.
 static int stem_length(const char *path, bool shard) {
     size_t length = strlen(path);
-    length -= ends_with(path, length, ".gguf") ? strlen(".gguf") : 0;
-    unsigned n, of;
-    int used = 0;
-    size_t suffix = strlen("-00001-of-00004");
-    if (shard && length > suffix && sscanf(path + length - suffix, "-%5u-of-%5u%n", &n, &of, &used) == 2 &&
-        (size_t)used == suffix) {
-        length -= suffix;
+    struct gn_shard_name name;
+    if (shard && gn_shard_name_read(path, &name)) {
+        length = name.prefix;
+    } else if (ends_with(path, length, ".gguf")) {
+        length -= strlen(".gguf");
     }
     return length < INT_MAX ? (int)length : INT_MAX;
 }
